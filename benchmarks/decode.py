@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import sardonyx
-from sardonyx.codegen.compile import COUNTS
+from sardonyx.llvm.compile import COUNTS
 
 Sizes = dict[str, int]
 Feeds = dict[str, np.ndarray[Any, Any]]

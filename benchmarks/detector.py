@@ -26,7 +26,7 @@ import onnx
 from onnx import numpy_helper, parser
 
 import sardonyx
-from sardonyx.codegen.compile import COUNTS
+from sardonyx.llvm.compile import COUNTS
 
 Feeds = dict[str, np.ndarray[Any, Any]]
 

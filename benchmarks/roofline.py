@@ -24,7 +24,7 @@ import numpy as np
 from onnx import numpy_helper, parser
 
 import sardonyx
-from sardonyx.codegen.target import host_target
+from sardonyx.targets.target import host_target
 
 Array = np.ndarray[Any, Any]
 F = np.float32

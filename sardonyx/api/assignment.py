@@ -10,7 +10,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import message
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.claims import Claims
+    from sardonyx.plugins.claims import Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def assigned(source: Any, claims: Claims | None = None) -> list[OrtEpAssignedSub
         NotImplemented: It is a bundle, which has the nodes' names in its kernels alone.
     """
     from sardonyx.loader.load import load
-    from sardonyx.runtime.bundle import is_bundle
+    from sardonyx.store.bundle import is_bundle
 
     if is_bundle(source):
         what = "A bundle has no graph"

@@ -150,14 +150,14 @@ class ModelCompiler:
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and os.path.exists(path):
             raise Fail(message("compile_to_file", f"The file {path!r} exists already"))
         with compiling:
-            from sardonyx.runtime.bundling import bundle_file
+            from sardonyx.compiler.bundle_writer import bundle_file
 
         bundle_file(self._source, path, engine_options(self._options), check=self._check)
 
     def compile_to_bytes(self) -> bytes:
         """The bundle as bytes. Raises as `compile_to_file` does."""
         with compiling:
-            from sardonyx.runtime.bundling import write_bundle
+            from sardonyx.compiler.bundle_writer import write_bundle
 
         file = io.BytesIO()
         self._check(write_bundle(self._source, file, engine_options(self._options)).nodes)

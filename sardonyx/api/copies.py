@@ -41,7 +41,7 @@ def copy_tensors(
             )
         )  # fmt: skip
     if stream is not None:
-        from sardonyx.cuda.stream import handle_of
+        from sardonyx.cuda.driver.stream import handle_of
 
         stream = handle_of(stream)
     pairs = []
@@ -65,7 +65,7 @@ def copy_tensors(
 
 def _check_stream(stream: int, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Refuse a stream that works on another device than one that copies."""
-    from sardonyx.cuda.device import device
+    from sardonyx.cuda.driver.device import device
 
     for to, contents in pairs:
         copies = to if isinstance(to, DeviceArray) else contents

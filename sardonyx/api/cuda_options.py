@@ -194,7 +194,7 @@ def _stream_text(value: Any) -> str:
     """The handle of a stream of any library, as text."""
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         return str(value)
-    from sardonyx.cuda.stream import handle_of
+    from sardonyx.cuda.driver.stream import handle_of
 
     try:
         return str(handle_of(value))
@@ -219,7 +219,7 @@ def _number(key: str, value: str) -> int:
 
 def settings(options: Mapping[str, str], *, shares_arena: bool) -> CudaSettings:
     """What checked options ask of the device."""
-    from sardonyx.cuda.arena import ArenaSettings
+    from sardonyx.cuda.memory.arena import ArenaSettings
     from sardonyx.cuda.settings import CudaSettings
 
     names = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")

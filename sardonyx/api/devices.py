@@ -22,7 +22,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.notes import note
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.plugin import ProviderDevice
+    from sardonyx.plugins.provider import ProviderDevice
 
 
 #: Settings of arenas without effect.
@@ -162,7 +162,7 @@ class OrtSyncStream:
     """A stream of a GPU, for `copy_tensors` and runs; it is ours, and stays."""
 
     def __init__(self, number: int) -> None:
-        from sardonyx.cuda.device import device
+        from sardonyx.cuda.driver.device import device
 
         self._stream = device(number).new_stream()
 
@@ -183,7 +183,7 @@ def get_ep_devices() -> list[OrtEpDevice]:
     """
     found = [OrtEpDevice()]
     if not cuda_is_missing():
-        from sardonyx.cuda.driver import call
+        from sardonyx.cuda.driver.driver import call
 
         found += [OrtEpDevice(number) for number in range(call("cuDeviceGetCount"))]
     return found + [OrtEpDevice(plugin=row) for row in plugin_devices()]

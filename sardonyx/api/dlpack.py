@@ -77,7 +77,7 @@ def from_producer(value: Any) -> Tensor:
     elif not hasattr(value, "__dlpack__") and hasattr(value, "__cuda_array_interface__"):
         return _on_device(value)
     if type(value).__module__ == "torch" and getattr(value, "is_cuda", False):
-        from sardonyx.cuda.torch_tensors import array_of
+        from sardonyx.cuda.interop.torch_tensors import array_of
 
         found = array_of(value)
         if found is not None:
@@ -122,7 +122,7 @@ def is_on_device(value: Any) -> bool:
 
 
 def _on_device(value: Any) -> DeviceArray:
-    from sardonyx.cuda.exchange import from_producer
+    from sardonyx.cuda.interop.exchange import from_producer
 
     return from_producer(value)
 

@@ -184,7 +184,7 @@ def stream_of(feeds: Iterable[Any], number: int, *, follows: bool) -> Any:
             if cuda.is_current_stream_capturing():
                 return cuda.current_stream()
             if follows and getattr(feed, "is_cuda", False):
-                from sardonyx.cuda.torch_tensors import current_stream
+                from sardonyx.cuda.interop.torch_tensors import current_stream
 
                 return current_stream(number)
         if library == "cupy" and cuda is not None:
@@ -201,7 +201,7 @@ def _same(value: OrtValue) -> OrtValue:
 def _to_torch(value: OrtValue) -> Any:
     held = value._array
     if isinstance(held, DeviceArray):
-        from sardonyx.cuda.torch_tensors import tensor_on
+        from sardonyx.cuda.interop.torch_tensors import tensor_on
 
         return tensor_on(held)
     return sys.modules["torch"].from_dlpack(value)

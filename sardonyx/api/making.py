@@ -20,11 +20,11 @@ from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
 
 if TYPE_CHECKING:
+    from sardonyx.compiler.options import EngineOptions
     from sardonyx.cuda.provider import CudaProvider
     from sardonyx.ir.graph import Graph
-    from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
-    from sardonyx.runtime.engine_options import EngineOptions
+    from sardonyx.store.tuning_choices import Tuned
 
 _logger = get_logger("session")
 
@@ -52,8 +52,8 @@ def make_engine(
     """
     # The engine is two thirds of the package: a program that only imports does not load it.
     with compiling:
-        from sardonyx.runtime.bundle import is_bundle
-        from sardonyx.runtime.session import create_engine
+        from sardonyx.compiler.drive import create_engine
+        from sardonyx.store.bundle import is_bundle
 
     options = engine_options(o, cancel)
     options.tuned = tuned
@@ -106,7 +106,7 @@ def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> Engin
         InvalidArgument: An entry of the configuration has a value that it cannot have.
     """
     with compiling:
-        from sardonyx.runtime.engine_options import EngineOptions
+        from sardonyx.compiler.options import EngineOptions
 
     folder = o.config("session.model_external_initializers_file_folder_path")
     return EngineOptions(
@@ -139,7 +139,7 @@ def _of_bundle(
     Raises:
         InvalidArgument: Options ask for what a bundle cannot give.
     """
-    from sardonyx.runtime.bundled import open_bundle
+    from sardonyx.compiler.bundle_sessions import open_bundle
 
     where = "bundle"
     if o.config(FORMAT_KEY) == "ONNX":
@@ -165,7 +165,7 @@ def _of_bundle(
 def _on_device(
     options: EngineOptions, source: Any, chosen: dict[str, str], shares_arena: bool
 ) -> Engine:
-    from sardonyx.runtime.session import create_engine
+    from sardonyx.compiler.drive import create_engine
 
     if options.flushes_denormals:
         note(f"session config {DENORMAL_KEY}", "kernels of a GPU keep denormal numbers")
@@ -187,7 +187,7 @@ def _check_shared(chosen: dict[str, str], number: int) -> None:
     Raises:
         InvalidArgument: The session's memory is to come from functions of the caller.
     """
-    from sardonyx.cuda.arenas import registered
+    from sardonyx.cuda.memory.arenas import registered
 
     if registered("Cuda", number) is None:
         what = f"there is no allocator for Cuda {number}: see create_and_register_allocator"
@@ -210,9 +210,9 @@ def _in_regions(
     Raises:
         NotImplemented: There is no such part.
     """
+    from sardonyx.compiler.drive import create_engine
     from sardonyx.loader.writer import write
-    from sardonyx.runtime.plugin_set import Plugins, Regions
-    from sardonyx.runtime.session import create_engine
+    from sardonyx.plugins.registered import Plugins, Regions
 
     provider = _provider(providers[CUDA], o.config(SHARED_KEY) == "1")
     # What is said of the model's inputs was done before parts are made.

@@ -8,17 +8,17 @@ from sardonyx.api.enums import (
     OrtMemoryInfoDeviceType,
     OrtMemType,
 )
-from sardonyx.api.shown import facts
-from sardonyx.api.warned import warn
-from sardonyx.base import errors
-from sardonyx.base.arguments import names_misfits
-from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.named_memory import (
+from sardonyx.api.named_memory import (
     check_number,
     check_processor,
     known_device,
     memory_kind,
 )
+from sardonyx.api.shown import facts
+from sardonyx.api.warned import warn
+from sardonyx.base import errors
+from sardonyx.base.arguments import names_misfits
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.storage import MemoryKind
 
 #: The maker of the GPUs here.
@@ -226,7 +226,7 @@ def memory_of(
     """The memory that is meant.
 
     Args:
-        device: A name, as `runtime.named_memory.known_device` has them, or an object that has all
+        device: A name, as `api.named_memory.known_device` has them, or an object that has all
             of it.
         number: Of the device, if that is a name without one.
         vendor_id: The device's maker; -1 or 0 for any.

@@ -30,7 +30,7 @@ def take_model_config(source: Any, options: SessionOptions, wanted: bool) -> Non
     if not wanted and os.environ.get(_SWITCH) != "1":
         return
     from sardonyx.loader.load import metadata_of
-    from sardonyx.runtime.bundle import is_bundle
+    from sardonyx.store.bundle import is_bundle
 
     text = None if is_bundle(source) else metadata_of(source).get(_KEY)
     if text is None:

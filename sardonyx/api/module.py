@@ -34,7 +34,7 @@ def get_device() -> str:
 
 def cuda_version() -> str:
     """The version of CUDA that the driver has, such as `13.0`; "" where there is none."""
-    from sardonyx.cuda.driver import interface_text
+    from sardonyx.cuda.driver.driver import interface_text
 
     try:
         return interface_text()

@@ -14,7 +14,7 @@ from sardonyx.base.arguments import names_misfits
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.host.sparse_tensor import SparseTensor
-from sardonyx.runtime.growing import new_with_room
+from sardonyx.runtime.growable_values import new_with_room
 from sardonyx.runtime.host_arrays import texts_of_bytes
 from sardonyx.runtime.storage import (
     HOST,

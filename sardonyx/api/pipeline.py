@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.api import feeds as feeding
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import get_logger
+from sardonyx.runtime.async_runs import Started
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.overlaps import reads_written
-from sardonyx.runtime.started import Started
 from sardonyx.runtime.storage import Wanted
 
 if TYPE_CHECKING:
-    from sardonyx.api.under_way import UnderWay
+    from sardonyx.api.async_runs import UnderWay
 
 _logger = get_logger("pipeline")
 #: More runs at once than any device has use for.
@@ -172,7 +172,7 @@ class Pipeline:
             for run in row.runs:  # the feed is what they write
                 run.finish()
         if self._conveyor is None:
-            from sardonyx.cuda.conveyor import Conveyor
+            from sardonyx.cuda.run.copy_streams import Conveyor
 
             self._conveyor = Conveyor(session._kind)  # type: ignore[arg-type]  # it is no host's
         return _Given(self._conveyor.start(engine, given, targets, row.flag), targets, asked)

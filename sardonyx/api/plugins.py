@@ -15,9 +15,9 @@ from sardonyx.base.log import get_logger
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from sardonyx.runtime.engine_options import EngineOptions
-    from sardonyx.runtime.plugin import ProviderDevice
-    from sardonyx.runtime.plugin_set import Plugin, Plugins
+    from sardonyx.compiler.options import EngineOptions
+    from sardonyx.plugins.provider import ProviderDevice
+    from sardonyx.plugins.registered import Plugin, Plugins
 
 _logger = get_logger("provider")
 
@@ -49,7 +49,7 @@ def plugin_devices() -> list[tuple[str, str, ProviderDevice]]:
     One that cannot be loaded, or whose devices are none, has no devices here; the log says so.
     """
     with compiling:
-        from sardonyx.runtime.plugin import ProviderDevice
+        from sardonyx.plugins.provider import ProviderDevice
 
     found = []
     for name, entry in _entry_points().items():
@@ -86,7 +86,7 @@ def make_plugins(
         EPFail: One cannot be loaded, or refuses and nobody may stand in.
     """
     with compiling:
-        from sardonyx.runtime.plugin_set import Plugin, Plugins
+        from sardonyx.plugins.registered import Plugin, Plugins
 
     names = [name for name in providers if name not in _OWN]
     if before in providers:
@@ -112,7 +112,7 @@ def with_plugins(options: EngineOptions, plugins: Plugins) -> EngineOptions:
     )  # fmt: skip
 
     def on_processor(model: bytes) -> Callable[[Sequence[Any]], list[Any]]:
-        from sardonyx.runtime.session import create_engine
+        from sardonyx.compiler.drive import create_engine
 
         return create_engine(model, plain).run
 
@@ -121,7 +121,7 @@ def with_plugins(options: EngineOptions, plugins: Plugins) -> EngineOptions:
 
 def _made(name: str, options: Mapping[str, str], may_fall_back: bool) -> Any:
     with compiling:
-        from sardonyx.runtime.plugin import Refused
+        from sardonyx.plugins.provider import Refused
 
     try:
         return _entry_points()[name].load()(dict(options))

@@ -173,7 +173,7 @@ def _advice(name: str) -> str:
 
 def cuda_is_missing(device_id: int = 0) -> str:
     """Why the CUDA provider cannot be used; "" where it can."""
-    from sardonyx.cuda.device import device
+    from sardonyx.cuda.driver.device import device
 
     try:
         device(device_id)

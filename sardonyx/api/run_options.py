@@ -138,7 +138,7 @@ class RunOptions:
         """Says which graphs of a device runs become; it holds during the `with` block."""
         if self.graph_number is None:
             return nullcontext()
-        from sardonyx.cuda.graphs import numbered
+        from sardonyx.cuda.run.graphs import numbered
 
         return numbered(self.graph_number)
 

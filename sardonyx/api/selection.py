@@ -91,6 +91,6 @@ def _by_delegate(delegate: Delegate, source: Any) -> list[OrtEpDevice]:
 def _facts(source: Any) -> dict[str, str]:
     """What a model says of itself, under onnxruntime's names."""
     from sardonyx.loader.load import facts_of
-    from sardonyx.runtime.bundle import is_bundle
+    from sardonyx.store.bundle import is_bundle
 
     return {} if is_bundle(source) else facts_of(source)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
+from sardonyx.api.async_runs import UnderWay
 from sardonyx.api.config_keys import SETTINGS_KEY
 from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.making import make_engine
@@ -19,7 +20,6 @@ from sardonyx.api.profiling import Profiling
 from sardonyx.api.providers import CPU, check_names, choose, preferred, streams_of
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.spelling import nearest
-from sardonyx.api.under_way import UnderWay
 from sardonyx.api.value_runs import ValueRuns
 from sardonyx.base import knobs, resources
 from sardonyx.base.arguments import names_misfits
@@ -28,12 +28,12 @@ from sardonyx.base.handlers import undisturbed
 from sardonyx.base.log import get_logger
 from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.quick import QuickRun, not_again
+from sardonyx.runtime.repeatable import QuickRun, not_again
 from sardonyx.runtime.storage import HOST, Wanted, again, is_of_host
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
+    from sardonyx.store.tuning_choices import Tuned
 
 _logger = get_logger("session")
 

@@ -24,8 +24,8 @@ from sardonyx.runtime.declared import ModelMetadata
 from sardonyx.runtime.storage import MemoryKind
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.choices import Tuned
     from sardonyx.runtime.engine import Engine
+    from sardonyx.store.tuning_choices import Tuned
 
 
 class SessionFacts:

@@ -31,7 +31,7 @@ from sardonyx.base.log import get_logger
 
 if TYPE_CHECKING:
     from sardonyx.api.options import SessionOptions
-    from sardonyx.runtime.choices import Tuned
+    from sardonyx.store.tuning_choices import Tuned
 
 _logger = get_logger("settings")
 
@@ -209,7 +209,7 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def device(provider: str = CPU) -> dict[str, Any]:
     """What settings hold for: the processor, how many there are, the GPU if it is used."""
     from sardonyx.base.processors import usable_processors
-    from sardonyx.codegen.target import host_target
+    from sardonyx.targets.target import host_target
 
     target = host_target()
     own: dict[str, Any] = {
@@ -227,7 +227,7 @@ def gpu_name() -> str:
 
     if cuda_is_missing():
         return ""
-    from sardonyx.cuda.device import device as gpu
+    from sardonyx.cuda.driver.device import device as gpu
 
     return str(gpu(0).name)
 

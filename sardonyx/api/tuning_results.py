@@ -12,7 +12,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.log import get_logger
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.choices import Tuned
+    from sardonyx.store.tuning_choices import Tuned
 
 _logger = get_logger("tuning")
 FIELDS = ("ep", "results", "validators")
@@ -32,7 +32,7 @@ def read(results: Any, error_on_invalid: bool) -> Tuned | None:
         InvalidArgument: They are no results of tuning.
         Fail: They are of another machine or version, and `error_on_invalid` is set.
     """
-    from sardonyx.runtime.choices import Tuned
+    from sardonyx.store.tuning_choices import Tuned
 
     check_entries(results)
     for entry in results:
@@ -66,8 +66,8 @@ def check_entries(results: Any) -> None:
 
 
 def _validators() -> dict[str, str]:
-    from sardonyx.codegen.target import host_target
-    from sardonyx.runtime.cache import engine_digest
+    from sardonyx.store.cache import engine_digest
+    from sardonyx.targets.target import host_target
 
     return {
         "SARDONYX_VERSION": __version__,

@@ -12,9 +12,9 @@ from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.api.run_options import RunOptions
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.growing import GrownView
+from sardonyx.runtime.growable_values import GrownView
 from sardonyx.runtime.overlaps import check_apart
-from sardonyx.runtime.quick import QuickRun
+from sardonyx.runtime.repeatable import QuickRun
 from sardonyx.runtime.storage import MemoryKind
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
 
-#: How a bundle begins, see `runtime.bundle`.
+#: How a bundle begins, see `store.bundle`.
 BUNDLE_MAGIC = b"sdxbundl"
 #: Device, inode, bytes, and times of the last change of content and of status, in ns.
 Identity = tuple[int, int, int, int, int]

@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
         return _check(options.check)
     if options.cpu is not None:
         os.environ["SARDONYX_CPU"] = options.cpu
-    from sardonyx.runtime.bundling import bundle_file
-    from sardonyx.runtime.engine_options import EngineOptions
+    from sardonyx.compiler.bundle_writer import bundle_file
+    from sardonyx.compiler.options import EngineOptions
 
     wanted = EngineOptions(
         free_dimension_overrides=_sizes(options), branches=0 if options.parallel else None
@@ -82,7 +82,7 @@ def _sizes(options: argparse.Namespace) -> dict[str, int]:
 
 
 def _check(path: str) -> int:
-    from sardonyx.runtime.bundle import Bundle
+    from sardonyx.store.bundle import Bundle
 
     with Bundle(path) as bundle:
         bundle.verify_all()

@@ -17,7 +17,7 @@ from sardonyx.cli.output import say
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
-from sardonyx.runtime.bundle import is_bundle
+from sardonyx.store.bundle import is_bundle
 from sardonyx.tools.engines import engine_module
 from sardonyx.tools.made_up import explained
 

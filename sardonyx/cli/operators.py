@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from types import CodeType
 
-import sardonyx.kernel.special  # noqa: F401 - registers the kernels
+import sardonyx.kernel.custom  # noqa: F401 - registers the kernels
 from sardonyx.base.errors import message
 from sardonyx.cli.output import say, say_text
 from sardonyx.host.functions import function_names
-from sardonyx.kernel.special.task import special_names
-from sardonyx.ops.refused import LAYOUT_DOMAINS, REASONS, reason_of
-from sardonyx.ops.registry import OpRecord, records
-from sardonyx.ops.signatures import GROUPS, Parameter, Signature, signatures_of
+from sardonyx.kernel.custom.task import special_names
+from sardonyx.ops.core.refused import LAYOUT_DOMAINS, REASONS, reason_of
+from sardonyx.ops.core.registry import OpRecord, records
+from sardonyx.ops.core.signatures import GROUPS, Parameter, Signature, signatures_of
 
 _HEAD = """# Operators
 
@@ -26,7 +26,7 @@ Written by `sardonyx operators --markdown`; a test holds this file to it.
 
 Every operator has one lowering to the tensor language, from which the kernels of all providers
 are generated. The column *besides* names what a lowering may use of kernels with loops of their
-own (`sardonyx/kernel/special/`), of functions on the host (`sardonyx/host/`), and of regions
+own (`sardonyx/kernel/custom/`), of functions on the host (`sardonyx/host/`), and of regions
 (branches and loops, which are jumps in the plan).
 
 Versions are those of the operator set from which on a record holds. Types are of the newest

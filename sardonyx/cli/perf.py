@@ -11,7 +11,7 @@ from sardonyx.cli.output import say, say_text
 from sardonyx.cli.parser import Parser
 from sardonyx.cli.perf_arguments import add_perf_arguments, settings_of
 from sardonyx.cli.progress import Bar
-from sardonyx.runtime.bundle import is_bundle
+from sardonyx.store.bundle import is_bundle
 from sardonyx.tools.perf.bench import Bench
 from sardonyx.tools.perf.measuring import compared, measured
 from sardonyx.tools.perf.result import Comparison, Measurement, check_result, write_result

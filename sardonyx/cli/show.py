@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from sardonyx.cli.output import say_text
-from sardonyx.runtime.stages import STAGES, stage_text
+from sardonyx.compiler.stages import STAGES, stage_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,23 +7,23 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.forks import compiling
-from sardonyx.codegen.target import Target, host_target
+from sardonyx.link.executable_memory import load_blob, load_part
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.executable import load_blob, load_part
-from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.files import Entry
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
+from sardonyx.store.entries import Entry
+from sardonyx.targets.target import Target, host_target
 
 if TYPE_CHECKING:
-    from sardonyx.kernel.compiled import Kernel
-    from sardonyx.ops.lower import LoweredGraph
-    from sardonyx.plan.library import Accelerator
-    from sardonyx.runtime.compiler import Compiled
-    from sardonyx.runtime.known import KnownKernels
-    from sardonyx.runtime.units import Units
+    from sardonyx.compiler.lowered import Compiled
+    from sardonyx.kernel.language.compiled import Kernel
+    from sardonyx.ops.core.lower import LoweredGraph
+    from sardonyx.plan.vendor_offers import Accelerator
+    from sardonyx.store.kernel_store import KnownKernels
+    from sardonyx.store.machine_code import Units
 
 
 class CpuProvider:
@@ -48,7 +48,7 @@ class CpuProvider:
         if units.cache is None or units.cache.folder is None:
             return None
         with compiling:
-            from sardonyx.runtime.known import KnownKernels
+            from sardonyx.store.kernel_store import KnownKernels
         return KnownKernels(units.cache, units, (self.key, winograd, halves))
 
     def generate(

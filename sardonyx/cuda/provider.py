@@ -10,31 +10,31 @@ from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import checkpoint
-from sardonyx.codegen.ptx import ptx_target
-from sardonyx.codegen.target import Target, host_target
-from sardonyx.cuda.device import device
-from sardonyx.cuda.executor import CudaExecutable
-from sardonyx.cuda.libraries import LibrarySettings, find_libraries
-from sardonyx.cuda.module import Module
+from sardonyx.cuda.driver.device import device
+from sardonyx.cuda.driver.module import Module
+from sardonyx.cuda.libraries.libraries import LibrarySettings, find_libraries
+from sardonyx.cuda.run.executable import CudaExecutable
 from sardonyx.cuda.settings import CudaSettings
-from sardonyx.kernel.grain import Tiling
+from sardonyx.kernel.loops.block_sizes import Tiling
+from sardonyx.link.executable_memory import load_blob
+from sardonyx.llvm.ptx import ptx_target
 from sardonyx.plan import optional
-from sardonyx.plan.library import Accelerator
 from sardonyx.plan.plan import Plan
+from sardonyx.plan.vendor_offers import Accelerator
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.executable import load_blob
-from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.files import Entry
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
+from sardonyx.store.entries import Entry
+from sardonyx.targets.target import Target, host_target
 
 if TYPE_CHECKING:
-    from sardonyx.kernel.compiled import Kernel
-    from sardonyx.kernel.program import Program
-    from sardonyx.ops.lower import LoweredGraph
-    from sardonyx.runtime.compiler import Compiled
-    from sardonyx.runtime.units import Units
+    from sardonyx.compiler.lowered import Compiled
+    from sardonyx.kernel.language.compiled import Kernel
+    from sardonyx.kernel.language.program import Program
+    from sardonyx.ops.core.lower import LoweredGraph
+    from sardonyx.store.machine_code import Units
 
 #: Between modules of kernels as the cache has them, and before those that are hardly ever needed.
 _NEXT, _SPARE = "\n// next\n", "\n// spare\n"
@@ -127,8 +127,8 @@ class CudaProvider:
     def _compiled(self, parts: Sequence[Sequence[Program]]) -> list[list[str]]:
         """PTX of programs, as several modules for each part, compiled in child processes."""
         with compiling:
-            from sardonyx.codegen.children import Children, most_children
-            from sardonyx.codegen.ptx import LEVEL, texts_for_ptx
+            from sardonyx.llvm.ptx import LEVEL, texts_for_ptx
+            from sardonyx.workers.children import Children, most_children
 
         count = max(1, min(_MOST_MODULES, most_children()))
         with Children(self.target, checkpoint) as children:
@@ -171,6 +171,6 @@ def _turns_of(plan: Plan) -> list[Program]:
     """Kernels by which the device steers a plan."""
     if len(plan.segments) < 2:
         return []
-    from sardonyx.runtime.steering import turns_of
+    from sardonyx.runtime.device_control_flow import turns_of
 
     return turns_of(plan)

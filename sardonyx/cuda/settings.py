@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from sardonyx.base.records import dataclass
-from sardonyx.cuda.arena import STRATEGIES, Arena, ArenaSettings
-from sardonyx.cuda.arenas import register, registered
-from sardonyx.cuda.device import Device, device
-from sardonyx.cuda.sources import DeviceSource, ExternalSource, PinnedSource
+from sardonyx.cuda.driver.device import Device, device
+from sardonyx.cuda.memory.arena import STRATEGIES, Arena, ArenaSettings
+from sardonyx.cuda.memory.arenas import register, registered
+from sardonyx.cuda.memory.sources import DeviceSource, ExternalSource, PinnedSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,4 +6,6 @@ that it is given lie in the run's memory: what it keeps of them it must copy. It
 for equal arguments, and raises `RuntimeException` for data that it cannot work on.
 
 Nothing here knows of tensors or plans, and a module is imported when a plan first calls it.
+
+Entry point: `functions.find`. Read first: `functions.py`, `items.py` and `text.py`.
 """

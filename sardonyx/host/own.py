@@ -1,4 +1,4 @@
-"""Functions of the program's own that compute operators; see `ops/own.py`."""
+"""Functions of the program's own that compute operators; see `ops/core/user_defined.py`."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ y = SequenceMap(s, x) {body}  ->  n = SequenceLength(s)
                                   y = Loop(n, , SequenceEmpty()) {item = SequenceAt(s, k); body;
                                                                   SequenceInsert(carried, out)}
 
-A node that generates text (`ops/generation.py`) runs its decoder once for the prompt, then in a
-loop. What is inferred for one use is not true of the other, so the first gets a copy.
+A node that generates text (`ops/generation/generation.py`) runs its decoder once for the prompt,
+then in a loop. What is inferred for one use is not true of the other, so the first gets a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.registry import where
+from sardonyx.ops.core.registry import where
 from sardonyx.tensor.tensor import Tensor
 
 Expansion = Callable[[Node, Sequence[Tensor | None]], list[Node]]
@@ -48,7 +48,7 @@ def _give_first_decoder(node: Node) -> None:
         return
     with compiling:
         from sardonyx.ir.clone import clone
-        from sardonyx.ops.generation_decoders import needs_first_decoder
+        from sardonyx.ops.generation.decoders import needs_first_decoder
 
     if needs_first_decoder(decoder, encoder if isinstance(encoder, Graph) else None):
         node.attributes["init_decoder"] = clone(decoder, {}, node.graph)

@@ -21,7 +21,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch, apply
 from sardonyx.ir.value import Value
-from sardonyx.ops.registry import record_of
+from sardonyx.ops.core.registry import record_of
 
 #: First version of the operator set whose arithmetic broadcasts without being told to.
 _BROADCASTS = 7

@@ -23,12 +23,12 @@ from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.contents import DataDependent, depends_on_data
-from sardonyx.ops.generate import constant_tensor
-from sardonyx.ops.lower import with_short_sizes
-from sardonyx.ops.object_values import object_buffer
-from sardonyx.ops.regions import stand_in
-from sardonyx.ops.registry import apply, record_of, where
+from sardonyx.ops.core.contents import DataDependent, depends_on_data
+from sardonyx.ops.core.lower import with_short_sizes
+from sardonyx.ops.core.object_values import object_buffer
+from sardonyx.ops.core.regions import stand_in
+from sardonyx.ops.core.registry import apply, record_of, where
+from sardonyx.ops.generation.generate import constant_tensor
 from sardonyx.passes.expand import expansion_of
 from sardonyx.tensor.assumptions import collect
 from sardonyx.tensor.checked import is_checked

@@ -17,7 +17,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.registry import where
+from sardonyx.ops.core.registry import where
 
 _DOMAIN = "ai.onnx.preview.training"
 

@@ -23,7 +23,7 @@ from sardonyx.plan.cuts import (
     node_count,
 )
 from sardonyx.plan.dequantised import Dequantised, is_decoded
-from sardonyx.plan.meetings import Meetings
+from sardonyx.plan.residual_codes import Meetings
 from sardonyx.plan.weights import packs, weights_of
 from sardonyx.tensor.host import is_host_call
 from sardonyx.tensor.rewriting import rewrite

@@ -12,10 +12,10 @@ from collections.abc import Set
 from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.few_columns import with_long_columns
 from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
 from sardonyx.plan.inline import Root
 from sardonyx.plan.roles import index_atoms
+from sardonyx.plan.swap_operands import with_long_columns
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
@@ -49,7 +49,7 @@ def choose_layouts(
     """Axis orders of the buffers of all roots; buffers from outside are row-major.
 
     Without `fuse` all of them are. Which factor of a contraction has the columns depends on how
-    it lies, so `groups` get contractions with the factors exchanged: see `plan.few_columns`.
+    it lies, so `groups` get contractions with the factors exchanged: see `plan.swap_operands`.
 
     Args:
         groups: What is computed, in order.

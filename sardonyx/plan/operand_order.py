@@ -14,9 +14,9 @@ from dataclasses import replace
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import extent_of
-from sardonyx.plan.bordered import sums_of
 from sardonyx.plan.groups import Product
 from sardonyx.plan.inline import is_plain_operand
+from sardonyx.plan.pad_input import sums_of
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load, make_load

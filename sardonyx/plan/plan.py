@@ -27,7 +27,7 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """An output that continues an input: see `plan.appending`.
+    """An output that continues an input: see `plan.inplace_append`.
 
     Attributes:
         input, output: Their numbers.
@@ -163,7 +163,7 @@ class Command:
     """A call of one kernel, or of a function on the host.
 
     Attributes:
-        kernel: Its symbol name, with the C type that codegen/module.py documents.
+        kernel: Its symbol name, with the C type that llvm/module.py documents.
         blocks: Length of its parallel axis; with 0 the command does nothing.
         cost_ns: Estimated time of all blocks together on one thread.
         arguments: What its 8-byte argument slots hold.

@@ -1,7 +1,7 @@
 """All symbolic integers of a plan as one flat list of instructions over numbered slots.
 
 A slot holds a symbol, a constant or a result. Every expression is computed once, whatever number of
-places use it. `runtime/native_resolve.py` runs the list natively; `evaluate` is its reference.
+places use it. `native/resolve.py` runs the list natively; `evaluate` is its reference.
 """
 
 from __future__ import annotations

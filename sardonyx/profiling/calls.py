@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.base.records import dataclass
+from sardonyx.native.layout import SPAN
 from sardonyx.profiling.clock import Clock
-from sardonyx.runtime.native_layout import SPAN
 from sardonyx.runtime.recording import RunTrace
 
 _COMMAND, _BEGIN, _END, _BLOCKS, _STARTED, _ENDED = (SPAN[name] for name in SPAN.names)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sardonyx.base.forks import loading_library
-from sardonyx.runtime.library import recording
+from sardonyx.native.functions import recording
 
 #: Between the two readings that say how fast the counter is: each is right within about 0.1 us.
 _LEAST_NS = 5_000_000

@@ -12,9 +12,9 @@ import numpy as np
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.native.layout import ALIGNMENT
 from sardonyx.plan.facts import CommandFacts, PlanFacts, TensorFacts
 from sardonyx.plan.plan import Command, Plan
-from sardonyx.runtime.native_layout import ALIGNMENT
 
 #: So many operators make a name; a kernel may have dozens.
 _MOST_OPERATORS = 4

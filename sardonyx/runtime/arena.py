@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sardonyx.base.errors import OutOfMemory, message
 from sardonyx.base.handlers import pass_on
+from sardonyx.native.layout import ALIGNMENT, WORD
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.native_layout import ALIGNMENT, WORD
 
 Words = NDArray[np.int64]
 # A dimension that grows by one with every run must not mean new memory with every run.

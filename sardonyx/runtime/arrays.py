@@ -14,9 +14,7 @@ from sardonyx.base.conversion import as_rounded
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, OutOfMemory, message
 from sardonyx.base.handlers import pass_on
 from sardonyx.base.interrupt import claim
-from sardonyx.plan.plan import InputSpec
-from sardonyx.runtime.arena import Words, address_of
-from sardonyx.runtime.native_layout import (
+from sardonyx.native.layout import (
     DATA_OFFSET,
     DESCR_OFFSET,
     DIMS_OFFSET,
@@ -26,6 +24,8 @@ from sardonyx.runtime.native_layout import (
     TYPE_OFFSET,
     WORD,
 )
+from sardonyx.plan.plan import InputSpec
+from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.storage import Array, DeviceArray
 
 #: Where a tuple keeps its items: behind its fixed part, which counts one item less than none.

@@ -23,21 +23,21 @@ from sardonyx.base.handlers import is_of_handler
 from sardonyx.base.log import get_logger
 from sardonyx.base.object_types import ObjectType
 from sardonyx.base.resources import refusal
-from sardonyx.runtime.appending import Appender
+from sardonyx.runtime.async_runs import Started
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
-from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.fed_ranks import FedShape, rank_of, shape_of, shape_of_computed
-from sardonyx.runtime.quick import QuickRun, QuickRunTo, not_again
-from sardonyx.runtime.record import Record
-from sardonyx.runtime.started import Started
+from sardonyx.runtime.inplace_append import Appender
+from sardonyx.runtime.repeatable import QuickRun, QuickRunTo, not_again
 from sardonyx.runtime.storage import DeviceArray, Wanted, again, to_host
+from sardonyx.store.model_record import Record
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.choices import Tuned
-    from sardonyx.runtime.claims import Claims
+    from sardonyx.plugins.claims import Claims
     from sardonyx.runtime.recording import Sink
     from sardonyx.runtime.variants import Variants
+    from sardonyx.store.tuning_choices import Tuned
 
 _logger = get_logger("session")
 _Given = TypeVar("_Given")
@@ -353,7 +353,7 @@ def _raise_named(error: MemoryError) -> NoReturn:
 class UnrankedEngine(Engine):
     """A model with inputs of unknown rank: runs the plan for the ranks of its feeds.
 
-    Tensors whose shape decides how many axes there are count as such inputs: see `runtime.ranks`.
+    Tensors whose shape decides how many axes there are count as such inputs: see `compiler.ranks`.
     Those inside the model are computed first, by a plan of their own.
     """
 

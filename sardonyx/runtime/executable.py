@@ -1,228 +1,440 @@
-"""Blobs in executable memory: mapped from their file, or copied where that is not allowed.
-
-No memory is ever writable and executable at once. Memory is freed when nothing refers to the
-`LoadedCode` any more, and never at interpreter exit, when threads may still run in it.
-"""
+"""Runs plans: checks feeds, leases a frame, enters native code once."""
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import mmap
-import os
-import platform
-import sys
-import weakref
-from typing import Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from sardonyx.base.errors import EngineError, NotFound, OutOfMemory, message
-from sardonyx.base.log import get_logger
-from sardonyx.codegen.blob import Blob, read_header
-from sardonyx.codegen.target import check_runs
+import numpy as np
 
-_log = get_logger("executable")
-_READ, _WRITE, _EXECUTE = 1, 2, 4
-_PRIVATE = 2
-_ANONYMOUS = 0x1000 if sys.platform == "darwin" else 0x20
-_DARWIN_JIT = 0x800
-_DARWIN_ARM = sys.platform == "darwin" and platform.machine() == "arm64"
+from sardonyx.base.errors import (
+    EngineError,
+    InvalidArgument,
+    RuntimeException,
+    message,
+)
+from sardonyx.base.interrupt import Interrupted, counting, watching
+from sardonyx.native.execute import CANCELLED
+from sardonyx.native.functions import library
+from sardonyx.native.layout import (
+    NEED_GROWTH,
+    NEED_HOST,
+    NEED_MEMORY,
+    NEED_RESULTS,
+    NOT_LAUNCHED,
+    REFUSED,
+)
+from sardonyx.plan.plan import Command, Plan
+from sardonyx.runtime import arrays, pool, refusals
+from sardonyx.runtime.arena import address_of
+from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Mirror
+from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.fast_path import RunsAgain
+from sardonyx.runtime.frame import Frame, Result
+from sardonyx.runtime.growable_buffer import Rooms
+from sardonyx.runtime.growable_values import HOST_ROOMS
+from sardonyx.runtime.host_calls import HostPlan, HostTable
+from sardonyx.runtime.host_epilogue import LateCalls
+from sardonyx.runtime.plan_tables import Code, Image
+from sardonyx.runtime.results import check_output, check_outputs, new_result, new_results
+from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
+from sardonyx.runtime.team import Team
+from sardonyx.targets.target import host_target
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.recording import Sink
+    from sardonyx.store.model_record import Record
 
 
-class LoadedCode:
-    """Functions in executable memory. Keep it alive for as long as any of them may be called."""
+class Executable(RunsAgain):
+    """A plan with code and constants; any number of threads may run it at once.
 
-    def __init__(self, base: int, size_bytes: int, symbols: dict[str, int], from_file: bool):
-        self.base = base
-        self.size_bytes = size_bytes
-        self.from_file = from_file
-        self._symbols = symbols
-        # atexit=False: at exit the process gives the memory back after its last thread.
-        weakref.finalize(self, _release, base, size_bytes).atexit = False
+    Args:
+        plan: What to do.
+        code: Has the address of every kernel of the plan; kept alive.
+        constants: Contiguous arrays behind the plan's constants; kept alive.
+        threads: How many threads a run may use, the caller included; or how they share it.
+        functions: Addresses of shared functions, for the context's field of that name.
+        budget: What its memory counts in; by default it may have what the machine has.
+        image: Its tables, if they are made already.
 
-    def address(self, symbol: str) -> int:
-        """The address of a function.
+    Raises:
+        EngineError: The parts do not fit each other.
+        NotFound: The code lacks a kernel.
+    """
 
-        Raises:
-            NotFound: The code has no such function.
+    def __init__(
+        self,
+        plan: Plan,
+        code: Code,
+        constants: Sequence[Array] = (),
+        *,
+        threads: int | Team = 1,
+        functions: Sequence[int] = (),
+        budget: Budget | None = None,
+        image: Image | None = None,
+    ) -> None:
+        self.budget = budget or Budget()
+        self.team = threads if isinstance(threads, Team) else Team(threads)
+        self.plan = plan
+        self._image = image or Image(plan, code, constants, self.team)
+        self._functions = np.array([*functions, 0], np.int64)
+        native = library()
+        self._native_bind, self._native_resolve = native.bind, native.resolve
+        self._native_execute, self._native_fits = native.execute, native.fits
+        self._native_again = native.again
+        if self.team.flushes_denormals:
+            self._native_execute = native.flushing_execute
+            self._native_again = native.flushing_again
+        self._free: list[Frame] = []
+        self._frames: list[Frame] = []
+        self._input_count = len(plan.inputs)
+        self._pool: pool.Pool | None = None
+        self._generation = -1
+        self._resolves = 0
+        self._segmented = len(plan.segments) > 1
+        self._host = HostPlan(plan) if plan.has_objects else None
+        self._late = LateCalls.of(self._host, self._image)
+
+    def _new_frame(self) -> Frame:
+        return Frame(self._image, address_of(self._functions), self.budget)
+
+    def recorded(self, record: Record, sink: Sink) -> Executable:
+        """What runs the same plan, and gives `sink` a trace of each run.
+
+        This one gives up its memory, and its quick ways, which bindings may still have.
         """
-        try:
-            return self.base + self._symbols[symbol]
-        except KeyError:
-            known = ", ".join(sorted(self._symbols)[:10])
-            raise NotFound(
-                message("code", f"There is no function {symbol!r}", expected=f"one of {known}")
-            ) from None
+        from sardonyx.runtime.recording import RecordedExecutable
+
+        made = RecordedExecutable(self, record, sink)
+        self.trim()
+        for frame in list(self._frames):  # of runs that are under way
+            frame.invalidate()
+        return made
+
+    def flush(self) -> None:
+        """Give the sink of recorded runs those that it does not have yet."""
 
     @property
-    def symbols(self) -> tuple[str, ...]:
-        """Names of the functions."""
-        return tuple(self._symbols)
+    def runs_on(self) -> str:
+        """The machine that kernels run on, in words."""
+        return host_target().name
 
-    def __repr__(self) -> str:
-        return (
-            f"LoadedCode({self.size_bytes} bytes at {self.base:#x}, {len(self._symbols)} symbols)"
-        )
+    @property
+    def is_settling(self) -> bool:
+        """Whether something is made in the background that later runs need, or are faster with."""
+        return False
 
+    def remarks(self) -> list[str]:
+        """What is to be said about runs beside the plan, one line each."""
+        return []
 
-def load_blob(blob: Blob) -> LoadedCode:
-    """Bring a blob into executable memory.
+    def release_graphs(self, number: int) -> None:
+        """Forget runs that were captured under a number, where runs are captured."""
 
-    Raises:
-        InvalidArgument: The code is for another processor.
-        OutOfMemory: The system gives no executable memory.
-    """
-    check_runs(blob.target_name)
-    return LoadedCode(_copy(blob.image), len(blob.image), blob.symbols, False)
+    @property
+    def resolves(self) -> int:
+        """How often shapes were new to a frame."""
+        return self._resolves
 
+    # -- running ------------------------------------------------------------------------------
 
-def load_part(descriptor: int, offset: int, size: int) -> LoadedCode:
-    """`load_blob` for a part of a file that has `Blob.to_bytes()`, mapped if it may be.
+    def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Array]:
+        """Run once.
 
-    Raises:
-        EngineError: It is damaged.
-        OSError: It cannot be read.
-        And what `load_blob` raises.
-    """
-    try:
-        return _load_file(descriptor, offset, size)
-    except PermissionError:
-        _log.info("code is copied: the file's system or its layout allows no execution")
-    with os.fdopen(descriptor, "rb", closefd=False) as file:
-        file.seek(offset)
-        return load_blob(Blob.from_bytes(file.read(size)))
+        Args:
+            feeds: One array per input, in order; C-contiguous arrays are not copied. They must not
+                be changed meanwhile.
+            cancel: Ends the run when it is set.
 
+        Returns:
+            Arrays, one per output, in memory that nobody else has while they live.
 
-def _load_file(descriptor: int, offset: int, size: int) -> LoadedCode:
-    """Map a file's image; PermissionError where the system or the layout does not allow it."""
-    if size == 0:
-        raise EngineError(message("code", "The file of compiled code is empty"))
-    if sys.platform in ("win32", "darwin"):
-        # macOS ends a process that executes unsigned pages of a file; Windows maps otherwise.
-        raise PermissionError(errno.EPERM, "not mapped on this system")
-    if offset % mmap.ALLOCATIONGRANULARITY:
-        raise PermissionError(errno.EPERM, "the code is not at a page boundary")
-    with (
-        mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset) as view,
-        memoryview(view) as data,
-    ):
-        header = read_header(data)
-        check_runs(header.target_name)
-        start, length = header.image_offset, header.image_bytes
-        if start % mmap.PAGESIZE:
-            raise PermissionError(errno.EPERM, "the image is not at a page boundary")
-        with data[start : start + length] as image:
-            header.check(image)
-        base = _map_file(descriptor, offset + start, length)
-    return LoadedCode(base, length, header.symbols, True)
+        Raises:
+            InvalidArgument: A feed does not fit.
+            RuntimeException: A kernel met data that it cannot work on.
+            Fail: The run was cancelled; TimedOut if its time is over.
+            OutOfMemory: There is not enough memory.
+        """
+        with self.lease() as frame:
+            kept = self._bind(frame, self._encoded(frame, feeds))
+            outputs: list[Any] = new_results(frame)
+            self._execute(frame, outputs, cancel)
+            del kept
+            if frame.host is not None:
+                outputs = frame.host.decode(self.plan.outputs, outputs)
+        return outputs
 
+    def run_to(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> list[Any]:
+        """Run once, with results where they are wanted; feeds may lie on devices.
 
-def _library() -> Any:
-    if sys.platform == "win32":
-        library: Any = ctypes.WinDLL("kernel32", use_last_error=True)
-        library.VirtualAlloc.restype = ctypes.c_void_p
-        library.VirtualAlloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_uint32] * 2
-        library.VirtualProtect.argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.c_uint32,
-            ctypes.c_void_p,
-        ]
-        library.VirtualFree.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32]
-        return library
-    library: Any = ctypes.CDLL(None, use_errno=True)
-    library.mmap.restype = ctypes.c_void_p
-    library.mmap.argtypes = (
-        [ctypes.c_void_p, ctypes.c_size_t]
-        + [ctypes.c_int] * 3
-        + [
-            ctypes.c_int64  # off_t; 64 bits on every system that this runs on
-        ]
-    )
-    library.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return library
+        Raises as `run` does, and:
+            InvalidArgument: A target does not fit.
+        """
+        results = self.run(feeds, cancel)
+        rows = zip(self.plan.outputs, wanted.targets, results, strict=True)
+        return [place(spec.name, target, result) for spec, target, result in rows]
 
+    def run_alike(
+        self, feeds: Sequence[Any], targets: Sequence[Any] | None = None
+    ) -> list[Any] | None:
+        """`run_to` in memory of a device, if all is as in the last run but addresses.
 
-_system = _library()
+        None for other runs: then `run_to` knows what to do.
 
+        Args:
+            feeds: As many as there are inputs.
+            targets: Where results are wanted; None: in new memory.
+        """
+        return None
 
-def _map(size: int, protection: int, flags: int, descriptor: int, offset: int) -> int:
-    address = _system.mmap(None, size, protection, flags, descriptor, offset)
-    if address is None or address == ctypes.c_void_p(-1).value:
-        number = ctypes.get_errno()
-        if number in (errno.EPERM, errno.EACCES):
-            raise PermissionError(number, os.strerror(number))
-        raise OutOfMemory(
-            message("code", f"No memory for {size} bytes of code: {os.strerror(number)}")
-        )
-    return int(address)
+    def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """`run_alike`, with results as NumPy arrays."""
+        return None
 
+    def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """`run_alike`, but nobody waits for the run: it may be under way."""
+        return None
 
-def _map_file(descriptor: int, offset: int, size: int) -> int:
-    return _map(size, _READ | _EXECUTE, _PRIVATE, descriptor, offset)
+    def tensors_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """`run_alike` with tensors of torch, in its current stream; results are such, too."""
+        return None
 
+    @property
+    def follows_tensors(self) -> bool:
+        """Whether calls with tensors of torch are best in torch's stream."""
+        return False
 
-def _copy(image: bytes) -> int:
-    """Executable memory with a copy of the image."""
-    if sys.platform == "win32":
-        return _copy_windows(image)
-    size = len(image)
-    if _DARWIN_ARM:
-        return _copy_darwin(image)
-    base = _map(size, _READ | _WRITE, _PRIVATE | _ANONYMOUS, -1, 0)
-    ctypes.memmove(base, image, size)
-    if _system.mprotect(base, size, _READ | _EXECUTE):
-        number = ctypes.get_errno()
-        _system.munmap(base, size)
-        raise OutOfMemory(
-            message("code", f"The system allows no executable memory: {os.strerror(number)}")
-        )
-    _flush(base, size)
-    return base
+    def callers_capture(self, wanted: Wanted) -> AbstractContextManager[None] | None:
+        """What to run in if the run's stream is captured by the caller; None if it is not.
 
+        The run then is one whose `Wanted.is_captured` is set: its work becomes part of a graph.
+        """
+        return None
 
-def _copy_darwin(image: bytes) -> int:
-    """Apple's own scheme: MAP_JIT memory is writable or executable, per thread."""
-    size = len(image)
-    flags = _PRIVATE | _ANONYMOUS | _DARWIN_JIT
-    base = _map(size, _READ | _WRITE | _EXECUTE, flags, -1, 0)
-    _system.pthread_jit_write_protect_np(0)
-    ctypes.memmove(base, image, size)
-    _system.pthread_jit_write_protect_np(1)
-    _system.sys_icache_invalidate(ctypes.c_void_p(base), ctypes.c_size_t(size))
-    return base
+    @property
+    def reserved_bytes(self) -> int:
+        """Memory that graphs of callers keep."""
+        return 0
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether `start` comes back before the run has happened."""
+        return False
 
-def _copy_windows(image: bytes) -> int:
-    size = len(image)
-    base = _system.VirtualAlloc(None, size, 0x3000, 4)  # reserve and commit, read and write
-    if not base:
-        raise OutOfMemory(message("code", f"No memory for {size} bytes of code"))
-    ctypes.memmove(base, image, size)
-    before = ctypes.c_uint32()
-    if not _system.VirtualProtect(base, size, 0x20, ctypes.byref(before)):
-        raise OutOfMemory(message("code", "The system allows no executable memory"))
-    _system.FlushInstructionCache(ctypes.c_void_p(-1), ctypes.c_void_p(base), ctypes.c_size_t(size))
-    return int(base)
+    @property
+    def rooms(self) -> Rooms | None:
+        """What has values that grow where they lie; None if results are always new memory."""
+        return HOST_ROOMS
 
+    def start(
+        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+    ) -> Started:
+        """Begin a run as `run_to` does, for somebody to finish."""
+        return Started(self.run_to(feeds, replace(wanted, waits=True), cancel))
 
-def _flush(base: int, size: int) -> None:
-    """AArch64 does not keep the instruction cache coherent with what was just written.
+    def trim_staging(self) -> None:
+        """Give back memory of the host through which copies to and from a device go."""
 
-    Without libgcc's function nothing can be done from Python; Linux cleans the caches of pages that
-    become executable for the first time, so freshly mapped memory is right all the same.
-    """
-    if platform.machine() not in ("aarch64", "arm64"):
-        return
-    try:
-        library = ctypes.CDLL("libgcc_s.so.1")
-        library.__clear_cache(ctypes.c_void_p(base), ctypes.c_void_p(base + size))
-    except (OSError, AttributeError):
-        _log.debug("no __clear_cache; relying on the system")
+    @property
+    def memory_kind(self) -> MemoryKind:
+        """Where feeds are wanted, and results lie at first."""
+        return HOST
 
+    def device_statistics(self) -> dict[str, dict[str, Any]]:
+        """What arenas of devices hold, by their names; see `cuda.memory.arena.Arena.statistics`."""
+        return {}
 
-def _release(base: int, size: int) -> None:
-    if sys.platform == "win32":
-        _system.VirtualFree(base, 0, 0x8000)
-    else:
-        _system.munmap(base, size)
+    def settle(self) -> None:
+        """Wait for runs that were not waited for.
+
+        Raises:
+            RuntimeException: In one of them a kernel met data that it cannot work on.
+        """
+
+    def _encoded(self, frame: Frame, feeds: Sequence[object]) -> tuple[object, ...]:
+        """The feeds, with codes for objects, whose table the frame has from now on."""
+        if self._host is None:
+            return tuple(feeds)
+        frame.host = HostTable(self._host, self.budget)
+        return frame.host.encode(self.plan.inputs, feeds)
+
+    def run_into(
+        self,
+        feeds: Sequence[object],
+        outputs: Sequence[Array],
+        cancel: CancelFlag | None = None,
+    ) -> None:
+        """Run once, writing to arrays that exist: right shape and type, contiguous, writable.
+
+        They must not overlap the feeds or each other. Raises as `run` does.
+        """
+        with self.lease() as frame:
+            kept = self._bind(frame, self._encoded(frame, feeds))
+            given = list(outputs)
+            check_outputs(self.plan, frame, given)
+            self._execute(frame, given, cancel)
+            del kept
+
+    def output_shapes(self, feeds: Sequence[object]) -> list[tuple[int, ...] | None]:
+        """Shapes that a run with these feeds would give, without running it.
+
+        None for an output whose shape depends on more than the feeds' shapes.
+        """
+        with self.lease() as frame:
+            self._bind(frame, self._encoded(frame, feeds))
+            return [None if r is None else r[0] for r in frame.results]
+
+    def _bind(self, frame: Frame, feeds: tuple[object, ...]) -> tuple[object, ...]:
+        """Give the frame the feeds; what comes back must live as long as the run."""
+        if len(feeds) != self._input_count:
+            raise InvalidArgument(
+                message(
+                    "run",
+                    "The number of feeds is wrong",
+                    expected=str(self._input_count),
+                    got=str(len(feeds)),
+                )
+            )
+        state = self._enter(frame, feeds)
+        seen = -1
+        while state < 0:
+            number = -1 - state
+            if number == seen:
+                raise EngineError(message("run", f"Feed {number} cannot be made plain"))
+            seen = number
+            with counting(self._claim, self.budget.give):
+                fit = arrays.plain(feeds[number], self.plan.inputs[number])
+            feeds = (*feeds[:number], fit, *feeds[number + 1 :])
+            state = self._enter(frame, feeds)
+        if state:
+            self._resolve(frame)
+        return feeds
+
+    def _claim(self, size_bytes: int) -> None:
+        self.budget.take(size_bytes, "copies of feeds")
+
+    def _enter(self, frame: Frame, feeds: tuple[object, ...]) -> int:
+        if NATIVE:
+            return self._native_bind(frame.address, id(feeds) + ITEMS_OFFSET)
+        mirror = Mirror(feeds)  # it must live until native code has read it
+        return self._native_bind(frame.address, mirror.address)
+
+    def _resolve(self, frame: Frame) -> None:
+        self._resolves += 1
+        code = self._native_resolve(frame.address, 0)
+        if code:
+            frame.invalidate()
+            raise refusals.refusal(code, frame, self._image)
+        frame.prepare()
+
+    def _execute(self, frame: Frame, outputs: list[Any], cancel: CancelFlag | None) -> None:
+        """Run a bound frame; outputs that are None are made when their shapes are known."""
+        known = tuple([outputs[k] for k in self._image.later[0]]) if self._segmented else outputs
+        items = tuple(known)
+        mirror = None if NATIVE else Mirror(items)
+        address = id(items) + ITEMS_OFFSET if mirror is None else mirror.address
+        if cancel is not None:
+            frame.watch(cancel.address)
+        try:
+            code = self._do_commands(frame, address, outputs)
+        finally:
+            if cancel is not None:
+                frame.watch(None)
+        if code:
+            raise refusals.fault(code, frame, self.plan, cancel)
+
+    def _do_commands(self, frame: Frame, items: int, outputs: list[Any]) -> int:
+        """Do the commands, with the session's threads if no other run has them."""
+        workers = self._workers() if frame.threads > 1 else None
+        # A pool that another run has does not make this one wait.
+        if workers is not None and workers.lock.acquire(blocking=False):
+            try:
+                return self._execute_on(workers, frame, items, outputs)
+            finally:
+                workers.lock.release()
+        return self._enter_until_done(frame, items, None, outputs)
+
+    def _execute_on(self, workers: pool.Pool, frame: Frame, items: int, outputs: list[Any]) -> int:
+        if workers.closed or not self._may_share(workers, frame):
+            return self._enter_until_done(frame, items, None, outputs)
+        workers.reserve(frame.scratch.capacity_bytes)
+        return self._enter_until_done(frame, items, workers, outputs)
+
+    def _may_share(self, workers: pool.Pool, frame: Frame) -> bool:
+        """Whether the session may have what kernels work in for every thread."""
+        lacking = workers.lacking_bytes(frame.scratch.capacity_bytes)
+        return not lacking or self.budget.may_take(lacking)
+
+    def _enter_until_done(
+        self, frame: Frame, items: int, workers: pool.Pool | None, outputs: list[Any]
+    ) -> int:
+        address = 0 if workers is None else workers.address
+        # Between two rounds Python's signal handlers run: Ctrl-C ends a long run.
+        while (code := self._native_execute(frame.address, items, address)) < 0:
+            if code == NEED_MEMORY:
+                frame.supply(frame.get("detail_a"))
+                if workers is not None and self._may_share(workers, frame):
+                    workers.reserve(frame.scratch.capacity_bytes)
+                elif workers is not None:
+                    address = 0
+            elif code == NEED_RESULTS:
+                self._give_results(frame, frame.get("detail_a"), outputs)
+            elif code == NEED_GROWTH:
+                frame.grow()
+            elif code == NEED_HOST:
+                try:
+                    self._call_host(frame, frame.get("command"))
+                except Interrupted:
+                    return CANCELLED
+            elif code == REFUSED:
+                raise refusals.refusal(frame.get("detail_c"), frame, self._image)
+            elif code == NOT_LAUNCHED:
+                raise self._not_launched(frame, frame.get("detail_a"))
+        return code
+
+    def _not_launched(self, frame: Frame, code: int) -> Exception:
+        """What to raise when a device refuses work."""
+        return RuntimeException(message("run", f"A kernel is refused with code {code}"))
+
+    def _call_host(self, frame: Frame, number: int) -> None:
+        """Do the command at which native code stopped."""
+        command = self.plan.commands[number]
+        assert isinstance(command, Command)  # noqa: S101 - native code stops at no other
+        assert frame.host is not None  # noqa: S101 - a plan with such commands has a table
+        start = self._image.argument_places[number]
+        words = frame.table("arguments")[start : start + len(command.arguments)]
+        with watching(frame.checkpoint):
+            frame.host.call(number, command, words.tolist())
+        frame.go_on(number + 1)
+
+    def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:
+        """Memory for the outputs whose shapes a segment has brought."""
+        frame.reserve_results(segment)
+        for number in self._image.later[segment]:
+            result = frame.result(number)
+            if outputs[number] is None:
+                outputs[number] = self._new_result(frame, result)
+            else:
+                check_output(self.plan, number, result, outputs[number])
+        frame.give(segment, {number: outputs[number] for number in self._image.later[segment]})
+
+    def _new_result(self, frame: Frame, result: Result) -> Any:
+        return new_result(frame, result)
+
+    @property
+    def workers(self) -> pool.Pool | None:
+        """The threads that runs have had so far; None if they had none."""
+        return self._pool
+
+    def _workers(self) -> pool.Pool | None:
+        if self._generation != pool.generation:
+            self._pool = pool.shared_pool(self.team.size, self.team.setup)
+            self._generation = pool.generation
+        return self._pool

@@ -10,10 +10,10 @@ from sardonyx.base import sizes
 from sardonyx.base.printable import printable_lines
 from sardonyx.base.sizes import Dim
 from sardonyx.base.texts import bytes_text
-from sardonyx.codegen.form import COPY
-from sardonyx.codegen.form_product import HALVES, INTEGERS, MATRICES, WINOGRAD
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
+from sardonyx.selection.matmul import HALVES, INTEGERS, MATRICES, WINOGRAD
+from sardonyx.selection.selector import COPY
 
 _WIDTH = 100
 #: Phases of making a session that are worth naming, as a part of the whole.

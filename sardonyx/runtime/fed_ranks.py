@@ -1,6 +1,6 @@
 """The ranks of feeds, where a model does not declare them.
 
-Apart from `runtime.ranks`, since a session that comes from a cache or a bundle needs no operators.
+Apart from `compiler.ranks`, since a session that comes from a cache or a bundle needs no operators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_AXES = 64
 
 
 def shape_of(feed: Any, info: ValueInfo) -> FedShape:
-    """What `runtime.deciding.give_shapes` needs to know of an input, from what a run is fed.
+    """What `compiler.deciding_shapes.give_shapes` needs to know of an input: what a run is fed.
 
     Raises:
         InvalidArgument: The feed is of another type or rank, or a list of too many elements.
@@ -67,7 +67,7 @@ def _check_type(feed: Any, info: ValueInfo, where: str) -> None:
 
 
 def rank_of(feed: Any, info: ValueInfo) -> int:
-    """What `runtime.ranks.give_ranks` needs to know of an input, from what a run is fed.
+    """What `compiler.ranks.give_ranks` needs to know of an input, from what a run is fed.
 
     Raises:
         InvalidArgument: The feed is of another type or form, or its tensors differ in rank.

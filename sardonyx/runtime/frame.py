@@ -11,15 +11,15 @@ import numpy as np
 
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import Interrupted
+from sardonyx.native.layout import FRAME, HOLE, JOB, LARGEST_BYTES, STATE, WORD
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.arrays import NATIVE
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_calls import HostTable
-from sardonyx.runtime.image import Image
 from sardonyx.runtime.largest import largest_values, writer_of
-from sardonyx.runtime.makers import find_maker
-from sardonyx.runtime.native_layout import FRAME, HOLE, JOB, LARGEST_BYTES, STATE, WORD
+from sardonyx.runtime.plan_tables import Image
 from sardonyx.runtime.recycled import Recycled
+from sardonyx.runtime.size_sources import find_maker
 
 #: A run that is estimated to take no longer is not worth to let go of Python's lock, or a thread.
 SHORT_NS = 20_000

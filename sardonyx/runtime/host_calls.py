@@ -26,6 +26,7 @@ from sardonyx.base.object_types import ObjectType
 from sardonyx.host.functions import find
 from sardonyx.host.items import Items
 from sardonyx.host.sparse_tensor import SparseTensor
+from sardonyx.native.layout import WORD
 from sardonyx.plan.plan import (
     TAKE,
     Command,
@@ -37,7 +38,6 @@ from sardonyx.plan.plan import (
 )
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_arrays import array_at, text_of, texts_of_bytes
-from sardonyx.runtime.native_layout import WORD
 from sardonyx.runtime.storage import Array
 
 #: A held value's number is that of its command times this, and which result it is.

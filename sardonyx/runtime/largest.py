@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.plan.plan import Command, Plan, PointerArgument
 from sardonyx.runtime.arena import Words
-from sardonyx.runtime.image import Image
+from sardonyx.runtime.plan_tables import Image
 
 _LISTED = 3
 

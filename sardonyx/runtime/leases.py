@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.image import Image
+from sardonyx.runtime.plan_tables import Image
 
 
 class Leases:

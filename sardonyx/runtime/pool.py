@@ -21,10 +21,10 @@ from sardonyx.base.errors import Fail
 from sardonyx.base.handlers import undisturbed
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
-from sardonyx.kernel.context import FIELDS, SIZE_BYTES
+from sardonyx.kernel.language.context import FIELDS, SIZE_BYTES
+from sardonyx.native.functions import Library, library
+from sardonyx.native.layout import MASK_WORDS, MOST_PORTIONS, POOL, PORTION, WORD
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
-from sardonyx.runtime.library import Library, library
-from sardonyx.runtime.native_layout import MASK_WORDS, MOST_PORTIONS, POOL, PORTION, WORD
 from sardonyx.runtime.thread_setup import ACTIVE_SPIN_NS, ThreadSetup
 
 _log = get_logger("pool")

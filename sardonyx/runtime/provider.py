@@ -7,22 +7,22 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sardonyx.base.records import dataclass
-from sardonyx.codegen.target import Target
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
-from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.files import Entry
-from sardonyx.runtime.image import Code
+from sardonyx.runtime.executable import Executable
+from sardonyx.runtime.plan_tables import Code
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
+from sardonyx.store.entries import Entry
+from sardonyx.targets.target import Target
 
 if TYPE_CHECKING:
-    from sardonyx.kernel.compiled import Kernel
-    from sardonyx.ops.lower import LoweredGraph
-    from sardonyx.plan.library import Accelerator
-    from sardonyx.runtime.compiler import Compiled
-    from sardonyx.runtime.known import KnownKernels
-    from sardonyx.runtime.units import Units
+    from sardonyx.compiler.lowered import Compiled
+    from sardonyx.kernel.language.compiled import Kernel
+    from sardonyx.ops.core.lower import LoweredGraph
+    from sardonyx.plan.vendor_offers import Accelerator
+    from sardonyx.store.kernel_store import KnownKernels
+    from sardonyx.store.machine_code import Units
 
 
 @dataclass(slots=True)

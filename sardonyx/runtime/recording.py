@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 from sardonyx.base.errors import ContradictingSizes, SardonyxError
 from sardonyx.base.forks import RenewedLock
 from sardonyx.base.records import dataclass
+from sardonyx.native.functions import recording
+from sardonyx.native.layout import RECORDER, SPAN, TRACK
 from sardonyx.plan.plan import Plan
 from sardonyx.plan.steps import JumpIfLess
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import Words, address_of, aligned_words
 from sardonyx.runtime.arrays import ITEMS_OFFSET
-from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.library import recording
-from sardonyx.runtime.native_layout import RECORDER, SPAN, TRACK
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.image import Image
-    from sardonyx.runtime.record import Record
+    from sardonyx.runtime.plan_tables import Image
+    from sardonyx.store.model_record import Record
 
 #: Rows of the words of a SPAN, with the number of the thread that noted them.
 Spans = tuple[int, NDArray[np.int64]]

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from sardonyx.native.layout import ALIGNMENT
 from sardonyx.runtime.arena import address_of
-from sardonyx.runtime.native_layout import ALIGNMENT
 from sardonyx.runtime.storage import Array
 
 #: Results of fewer bytes come out of what `malloc` keeps anyway.

@@ -15,18 +15,9 @@ from sardonyx.base.errors import (
     message,
 )
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.context import FAULTS, name_of_range
-from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument, SizeArgument
-from sardonyx.plan.steering import GUARD, MEASURE, OFFSET, fault_of_turn
-from sardonyx.plan.steps import Measure
-from sardonyx.runtime.arena import Words
-from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.image import Image
-from sardonyx.runtime.largest import largest_values, writer_of
-from sardonyx.runtime.makers import find_maker
-from sardonyx.runtime.native_execute import CANCELLED
-from sardonyx.runtime.native_layout import (
+from sardonyx.kernel.language.context import FAULTS, name_of_range
+from sardonyx.native.execute import CANCELLED
+from sardonyx.native.layout import (
     AXIS,
     BAD_ARENA,
     BAD_BLOCKS,
@@ -38,6 +29,15 @@ from sardonyx.runtime.native_layout import (
     OVERFLOW,
     UNEQUAL,
 )
+from sardonyx.plan.control_flow import GUARD, MEASURE, OFFSET, fault_of_turn
+from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument, SizeArgument
+from sardonyx.plan.steps import Measure
+from sardonyx.runtime.arena import Words
+from sardonyx.runtime.cancel import CancelFlag
+from sardonyx.runtime.frame import Frame
+from sardonyx.runtime.largest import largest_values, writer_of
+from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.size_sources import find_maker
 from sardonyx.tensor.assumptions import SEVERAL
 from sardonyx.tensor.measuring import LARGEST
 
@@ -168,7 +168,7 @@ def _mismeasured(plan: Plan, measure: Measure, value: int) -> InvalidArgument:
 
 
 def turned(code: int, a: int, b: int, frame: Frame, image: Image) -> SardonyxError:
-    """The error for a fault of a turn, where a device steers: see `runtime.turns`."""
+    """The error for a fault of a turn, where a device steers: see `runtime.control_kernels`."""
     kind, number = fault_of_turn(code)
     if kind == GUARD:
         return _unequal(image.guards[number], a, b, frame, image)

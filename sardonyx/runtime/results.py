@@ -8,9 +8,9 @@ import numpy as np
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
 from sardonyx.base.handlers import pass_on
+from sardonyx.native.layout import NEEDED_FLAGS
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.frame import Frame, Result
-from sardonyx.runtime.native_layout import NEEDED_FLAGS
 from sardonyx.runtime.storage import Array
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sardonyx.native.layout import SPAN
 from sardonyx.plan.plan import Command
 from sardonyx.plan.steps import JumpIfLess
-from sardonyx.runtime.native_layout import SPAN
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine

@@ -70,13 +70,13 @@ ROWS: dict[str, Row] = {
         "better", "adapters are fed, too; results may lie in larger memory", "tests/api/test_adapters.py"
     ),
     "InferenceSession.create_ortvalue_from_shape_and_type": Row(
-        "better", "`memory_info`, too", "tests/cuda/test_addresses.py"
+        "better", "`memory_info`, too", "tests/cuda/driver/test_addresses.py"
     ),
     "IOBinding.bind_input": Row(
-        "better", "devices as objects, too; how far memory goes is checked", "tests/cuda/test_addresses.py"
+        "better", "devices as objects, too; how far memory goes is checked", "tests/cuda/driver/test_addresses.py"
     ),
     "IOBinding.bind_output": Row(
-        "better", "devices as objects, too; how far memory goes is checked", "tests/cuda/test_addresses.py"
+        "better", "devices as objects, too; how far memory goes is checked", "tests/cuda/driver/test_addresses.py"
     ),
     "OrtMemoryInfo.create_v2": Row(
         "same", "other makers, and alignments that memory does not have by itself: NotImplemented", "tests/api/test_memory_names.py"

@@ -17,9 +17,9 @@ import pytest
 import sardonyx
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, NotImplemented
 from sardonyx.cli.main import main
-from sardonyx.runtime import bundle as bundles
-from sardonyx.runtime import checksums
-from sardonyx.runtime.bundle import FRONT, MAGIC, SUFFIX, VERSION
+from sardonyx.store import bundle as bundles
+from sardonyx.store import checksums
+from sardonyx.store.bundle import FRONT, MAGIC, SUFFIX, VERSION
 from tests.support.session import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +133,7 @@ with session.profile() as profile:
 assert (got == want).all() and abs(got.sum() - 2) < 1e-5, got
 assert "MatMul" in str(profile.table()), profile.table()
 assert "kernel" in session.explain()
-loaded = [m for m in sys.modules if m.startswith(("sardonyx.ops", "sardonyx.codegen.module"))]
+loaded = [m for m in sys.modules if m.startswith(("sardonyx.ops", "sardonyx.llvm.module"))]
 assert not loaded, loaded
 maps = open("/proc/self/maps").read().splitlines() if os.path.exists("/proc/self/maps") else []
 assert not [m for m in maps if m.split()[1].startswith("rwx")]

@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 import sardonyx as ort
+from sardonyx.api import named_memory
 from sardonyx.base import errors
-from sardonyx.runtime import named_memory
 from sardonyx.runtime.storage import HOST
 from tests.engine import networks
 from tests.support.session import model_of

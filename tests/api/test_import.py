@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = (
     "llvmlite", "onnx", "torch", "PIL", "importlib.metadata", "difflib", "json", "mmap",
     "sardonyx.tensor", "sardonyx.ir", "sardonyx.ops", "sardonyx.loader", "sardonyx.passes",
-    "sardonyx.plan", "sardonyx.kernel", "sardonyx.codegen", "sardonyx.cpu",
-    "sardonyx.runtime.session", "sardonyx.runtime.executor",
+    "sardonyx.plan", "sardonyx.kernel", "sardonyx.selection", "sardonyx.llvm", "sardonyx.cpu",
+    "sardonyx.compiler.drive", "sardonyx.runtime.executable",
 )  # fmt: skip
 
 

@@ -307,7 +307,7 @@ def test_after_removal_sessions_go_on_and_new_ones_are_refused() -> None:
 
 
 def test_the_packages_own_list_has_them_not() -> None:
-    from sardonyx.ops.registry import records
+    from sardonyx.ops.core.registry import records
 
     _swish()
     assert not [r for r in records() if r.domain == DOMAIN]

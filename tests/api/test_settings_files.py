@@ -134,8 +134,8 @@ def test_a_bundle_is_not_opened_on_a_files_word(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model is a bundle of another machine under an innocent name."""
-    from sardonyx.runtime import bundle
-    from sardonyx.runtime.bundling import bundle_file
+    from sardonyx.compiler.bundle_writer import bundle_file
+    from sardonyx.store import bundle
 
     bundle_file("m.onnx", "b.sardonyx")
     Path("b.sardonyx").replace("m.onnx")

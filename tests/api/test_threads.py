@@ -15,8 +15,8 @@ import sardonyx
 from sardonyx.api import thread_pool
 from sardonyx.api.thread_pool import setup_setting
 from sardonyx.base import errors
+from sardonyx.native.layout import POOL
 from sardonyx.runtime import pool
-from sardonyx.runtime.native_layout import POOL
 from sardonyx.runtime.thread_setup import read_affinities
 from tests.support.session import model_of
 

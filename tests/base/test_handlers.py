@@ -15,9 +15,9 @@ import sardonyx
 from sardonyx import operators
 from sardonyx.base import errors
 from sardonyx.base.handlers import behind, deferred, is_foreign, undisturbed
+from sardonyx.compiler.drive import guarded
+from sardonyx.compiler.options import EngineOptions
 from sardonyx.operators import Output
-from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.session import guarded
 
 
 class Own(Exception):

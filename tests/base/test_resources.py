@@ -9,9 +9,9 @@ import pytest
 
 from sardonyx.base.errors import EngineError, InvalidGraph, OutOfMemory, ResourceError
 from sardonyx.base.resources import named, refusal
-from sardonyx.codegen.children import _why_lost
-from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.session import guarded
+from sardonyx.compiler.drive import guarded
+from sardonyx.compiler.options import EngineOptions
+from sardonyx.workers.children import _why_lost
 
 
 def of_system(number: int, name: str | None = None) -> OSError:

@@ -14,7 +14,7 @@ import pytest
 
 from sardonyx.cli.compare import relative_error
 from sardonyx.cli.main import main
-from sardonyx.ops.refused import REASONS
+from sardonyx.ops.core.refused import REASONS
 from tests.api import models
 from tests.engine import networks
 from tests.support.session import model_of

@@ -8,7 +8,7 @@ import pytest
 
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
-from sardonyx.cuda import cublaslt
+from sardonyx.cuda.libraries import cublaslt
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_provider import installed
 

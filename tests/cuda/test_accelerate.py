@@ -12,12 +12,12 @@ import pytest
 
 import sardonyx
 from sardonyx.api.providers import cuda_is_missing
-from sardonyx.cuda.libraries import Libraries
+from sardonyx.compiler.drive import create_engine
+from sardonyx.compiler.options import EngineOptions
+from sardonyx.cuda.libraries.libraries import Libraries
 from sardonyx.plan import serial
 from sardonyx.runtime.engine import Engine
-from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.runtime.explain import explain
-from sardonyx.runtime.session import create_engine
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider, installed

@@ -11,9 +11,9 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base.errors import SardonyxError
-from sardonyx.cuda import executor, marks
-from sardonyx.cuda.frame import CudaFrame
-from sardonyx.cuda.replaying import Replay
+from sardonyx.cuda.run import executable, marks
+from sardonyx.cuda.run.frame import CudaFrame
+from sardonyx.cuda.run.replaying import Replay
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.storage import Wanted
 from tests.support.fake_driver import FakeDriver
@@ -137,7 +137,7 @@ def test_marks_of_runs_whose_graph_has_a_number(
 ) -> None:
     names: list[Any] = []
     nvtx = marks.Nvtx(names.append, lambda: None)
-    for module in (marks, executor):
+    for module in (marks, executable):
         monkeypatch.setattr(module, "find_nvtx", lambda: nvtx)
     session, options = _session(_SUM), ort.RunOptions()
     options.add_run_config_entry("gpu_graph_id", "0")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.named_memory import memory_kind
 from sardonyx.base import errors
-from sardonyx.cuda.device import device
-from sardonyx.runtime.named_memory import memory_kind
+from sardonyx.cuda.driver.device import device
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 

@@ -8,7 +8,7 @@ import pytest
 import sardonyx
 from sardonyx.base import errors
 from tests.engine.test_index_checks import ALIKE, FEEDS, model_with
-from tests.ops.test_ranges import CASES, ROWS, changed
+from tests.ops.core.test_ranges import CASES, ROWS, changed
 from tests.support.fake_driver import FakeDriver
 
 

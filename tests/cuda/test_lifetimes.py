@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.named_memory import memory_kind
 from sardonyx.base import errors
-from sardonyx.cuda import driver, lending
-from sardonyx.cuda.device import device
-from sardonyx.cuda.libraries import Libraries, Place
-from sardonyx.cuda.stream import Stream as Queue
+from sardonyx.cuda.driver import driver
+from sardonyx.cuda.driver.device import device
+from sardonyx.cuda.driver.stream import Stream as Queue
+from sardonyx.cuda.interop import lending
+from sardonyx.cuda.libraries.libraries import Libraries, Place
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.named_memory import memory_kind
 from tests.cuda.test_device_runs import (
     _ADD,
     _TAKE,

@@ -11,7 +11,8 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
-from sardonyx.cuda import conveyor, row_writer, staging
+from sardonyx.cuda.memory import row_writer, staging
+from sardonyx.cuda.run import copy_streams
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
@@ -129,7 +130,7 @@ def test_a_kernel_writes_a_part_of_rows(
         written.append(rows)
         write(where, rows, *more)
 
-    monkeypatch.setattr(conveyor, "write_rows", counted)
+    monkeypatch.setattr(copy_streams, "write_rows", counted)
     result = _image(*shape, pinned=True)
     names = ",".join("ABCDE"[: len(shape)])
     session = _session(f"g (float[{names}] x) => (float[{names}] y) {{ y = Mul(x, x) }}")

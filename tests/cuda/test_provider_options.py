@@ -16,8 +16,8 @@ from sardonyx.api.cuda_options import HAS_STREAM, OPTIONS
 from sardonyx.base import notes
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.cuda import provider
-from sardonyx.cuda.device import device
-from sardonyx.cuda.libraries import Libraries, LibrarySettings
+from sardonyx.cuda.driver.device import device
+from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings
 from tests.api.cuda_options import DOCUMENT, document
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of

@@ -12,17 +12,17 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from sardonyx.base.errors import EngineError
-from sardonyx.codegen.children import Children
-from sardonyx.codegen.ptx import LEVEL, emit_ptx, ptx_target, texts_for_ptx
-from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.text import to_text
-from sardonyx.kernel.types import F16, F32, I64, PTR, Type
-from sardonyx.kernel.warp import to_warp
+from sardonyx.compiler.build import compile_lowered
+from sardonyx.kernel.gpu.warp import to_warp
+from sardonyx.kernel.language.builder import Builder
+from sardonyx.kernel.language.text import to_text
+from sardonyx.kernel.language.types import F16, F32, I64, PTR, Type
+from sardonyx.llvm.ptx import LEVEL, emit_ptx, ptx_target, texts_for_ptx
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
-from sardonyx.runtime.build import compile_lowered
-from sardonyx.runtime.steering import turns_of
+from sardonyx.runtime.device_control_flow import turns_of
+from sardonyx.workers.children import Children
 from tests.engine import networks
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 from tests.support.session import model_of

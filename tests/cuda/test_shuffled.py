@@ -20,12 +20,14 @@ import pytest
 import sardonyx as ort
 from examples import tiles
 from sardonyx.api.providers import cuda_is_missing
-from sardonyx.cuda import background, cudnn_plans, provider, row_writer, staging
-from sardonyx.cuda import cudnn as module
-from sardonyx.cuda.cudnn_convolution import ConvolutionForm
-from sardonyx.cuda.device import device
-from sardonyx.cuda.libraries import Libraries, LibrarySettings
-from sardonyx.runtime.cache import Cache
+from sardonyx.cuda import provider
+from sardonyx.cuda.driver.device import device
+from sardonyx.cuda.libraries import background, cudnn_plans
+from sardonyx.cuda.libraries import cudnn as module
+from sardonyx.cuda.libraries.cudnn_convolution import ConvolutionForm
+from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings
+from sardonyx.cuda.memory import row_writer, staging
+from sardonyx.store.cache import Cache
 from tests.support.fake_cudnn import Cudnn
 from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider, installed

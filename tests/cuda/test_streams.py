@@ -10,7 +10,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base.errors import InvalidArgument
-from sardonyx.cuda.device import device
+from sardonyx.cuda.driver.device import device
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from sardonyx.codegen.ptx import emit_ptx, ptx_target
-from sardonyx.kernel.grain import Tiling
-from sardonyx.kernel.text import to_text
+from sardonyx.compiler.build import compile_lowered
+from sardonyx.kernel.language.text import to_text
+from sardonyx.kernel.loops.block_sizes import Tiling
+from sardonyx.llvm.ptx import emit_ptx, ptx_target
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
-from sardonyx.runtime.build import compile_lowered
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 from tests.support.session import model_of
 

@@ -16,10 +16,10 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base import errors
-from sardonyx.cuda import pausing
-from sardonyx.cuda.device import device
-from sardonyx.cuda.driver import call, current_context
-from sardonyx.cuda.module import Module
+from sardonyx.cuda.driver import pausing
+from sardonyx.cuda.driver.device import device
+from sardonyx.cuda.driver.driver import call, current_context
+from sardonyx.cuda.driver.module import Module
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
-from sardonyx.codegen.target import host_target
+from sardonyx.targets.target import host_target
 
 RNG = np.random.default_rng(17)
 DOMAIN = "com.microsoft"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from tests.ops.test_convolution import plain
+from tests.ops.onnx.test_convolution import plain
 from tests.support.session import model_of
 
 _random = np.random.default_rng(3)

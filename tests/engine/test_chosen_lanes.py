@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.runtime.stages import stage_text
+from sardonyx.compiler.stages import stage_text
 from tests.support.session import model_of
 
 _random = np.random.default_rng(37)

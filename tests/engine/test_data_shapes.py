@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.codegen import compile
+from sardonyx.llvm import compile
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(3)

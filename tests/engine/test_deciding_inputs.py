@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 import sardonyx
 from sardonyx.base import errors, knobs
-from sardonyx.runtime import ranks
+from sardonyx.compiler import ranks
 from tests.support.session import model_of
 
 #: About what no target changes.

@@ -7,7 +7,7 @@ import pytest
 
 import sardonyx
 from benchmarks.detector import feeds_of, model
-from sardonyx.codegen.compile import COUNTS
+from sardonyx.llvm.compile import COUNTS
 
 _SIZES = [(64, 64), (160, 96), (32, 256), (320, 320), (64, 64), (16, 16)]
 

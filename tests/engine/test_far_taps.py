@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.kernel import product
-from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.session import create_engine
-from tests.ops.test_convolution import plain
+from sardonyx.compiler.drive import create_engine
+from sardonyx.compiler.options import EngineOptions
+from sardonyx.kernel.matmul import product
+from tests.ops.onnx.test_convolution import plain
 from tests.support.session import model_of
 
 _random = np.random.default_rng(8)

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.kernel.product_schedule import ProductSchedule
+from sardonyx.kernel.matmul.product_schedule import ProductSchedule
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
-from sardonyx.plan.few_columns import with_long_columns, with_whole_image
 from sardonyx.plan.grouping import make_groups
 from sardonyx.plan.groups import Product
 from sardonyx.plan.inline import find_roots
 from sardonyx.plan.integers import as_integers
 from sardonyx.plan.layout import choose_layouts, row_major
 from sardonyx.plan.roles import index_atoms
+from sardonyx.plan.swap_operands import with_long_columns, with_whole_image
 from sardonyx.tensor.traverse import loads_of
-from tests.ops.test_convolution import plain
+from tests.ops.onnx.test_convolution import plain
 from tests.support.session import model_of
 
 _random = np.random.default_rng(9)

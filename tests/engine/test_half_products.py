@@ -6,7 +6,7 @@ import pytest
 
 import sardonyx
 from sardonyx.base import errors, knobs
-from sardonyx.codegen.target import host_target
+from sardonyx.targets.target import host_target
 from tests.support.registers import FORMS, choose
 from tests.support.session import model_of
 

@@ -11,7 +11,7 @@ import pytest
 
 import sardonyx
 from sardonyx.base import errors, knobs
-from sardonyx.ops import lower
+from sardonyx.ops.core import lower
 from sardonyx.passes import infer
 from tests.support.session import model_of
 

@@ -10,7 +10,7 @@ import pytest
 
 import sardonyx
 from sardonyx.base import knobs
-from sardonyx.kernel.long_sums import LONG
+from sardonyx.kernel.matmul.long_sums import LONG
 from tests.engine.test_exact_sums import FILLS
 from tests.support.session import model_of
 

@@ -9,7 +9,7 @@ import pytest
 
 import sardonyx
 from sardonyx.base import knobs
-from sardonyx.codegen import child
+from sardonyx.workers import child
 from tests.support.session import model_of
 
 _RANDOM = np.random.default_rng(11)

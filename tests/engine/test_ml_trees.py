@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 import sardonyx
 from sardonyx.base.errors import InvalidGraph
-from sardonyx.ops import forest_chains
+from sardonyx.ops.ml import forest_chains
 from tests.engine.test_ml_linear import TRANSFORMS, transform
 from tests.support.ml import assert_same, ml_model, run_ml
 

@@ -12,14 +12,14 @@ from onnx.reference import ReferenceEvaluator
 import sardonyx
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument
-from sardonyx.codegen import compile
-from sardonyx.codegen.target import host_target
+from sardonyx.compiler.build import compile_lowered
+from sardonyx.llvm import compile
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import is_view
-from sardonyx.runtime.build import compile_lowered
+from sardonyx.targets.target import host_target
 from tests.engine import networks
 from tests.support.session import model_of
 

@@ -13,9 +13,9 @@ from onnx import helper, numpy_helper
 
 import sardonyx
 from sardonyx.base.errors import Fail, RuntimeException
+from sardonyx.native.layout import FRAME, JOB, NS_PER_ROUND
 from sardonyx.plan.steps import Together
-from sardonyx.runtime.executor import Executable
-from sardonyx.runtime.native_layout import FRAME, JOB, NS_PER_ROUND
+from sardonyx.runtime.executable import Executable
 from tests.support.session import model_of
 
 _random = np.random.default_rng(3)

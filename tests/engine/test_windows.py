@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.kernel import rows_schedule
-from sardonyx.kernel.window_blocks import choose_blocks
+from sardonyx.kernel.loops import rows_schedule
+from sardonyx.kernel.loops.register_blocking import choose_blocks
 from sardonyx.plan.axes import extent_of
 from tests.support.session import check, model_of
 

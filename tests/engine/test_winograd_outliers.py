@@ -12,7 +12,7 @@ from sardonyx.base import knobs
 from tests.support.session import model_of
 
 _RANDOM = np.random.default_rng(32)
-#: Of the root of an output's own sums of x^2 and w^2: see `sardonyx.kernel.winograd.MOST_UNEVEN`.
+#: Of the root of an output's own sums of x^2 and w^2: see `kernel.matmul.winograd.MOST_UNEVEN`.
 BOUND = 1e-5
 
 #: Channels, filters, groups, pads, taps apart, image, outputs of a tile.

@@ -17,7 +17,7 @@ from pathlib import Path
 os.environ["SARDONYX_CACHE"] = "off"
 os.environ.setdefault("SARDONYX_COMPILE_PROCESSES", "1")
 
-from sardonyx.runtime.library import library  # noqa: E402 - the environment comes first
+from sardonyx.native.functions import library  # noqa: E402 - the environment comes first
 from tests.hostile import case  # noqa: E402
 from tests.hostile.corpus import Corpus  # noqa: E402
 from tests.hostile.driver import Tally, campaign  # noqa: E402

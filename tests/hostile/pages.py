@@ -67,7 +67,7 @@ def _of_fuzzer(rnd: random.Random) -> tuple[onnx.ModelProto, Feeds] | None:
 
 
 def _of_ranges(rnd: random.Random) -> tuple[onnx.ModelProto, Feeds]:
-    from tests.ops.test_ranges import CASES
+    from tests.ops.core.test_ranges import CASES
 
     case = CASES[rnd.choice(sorted(CASES))]
     return onnx.load_from_string(case.model()), dict(case.feeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sardonyx.runtime.library import library
+from sardonyx.native.functions import library
 from tests.hostile.corpus import Corpus
 from tests.hostile.driver import campaign
 

@@ -286,7 +286,7 @@ def test_memory_and_changes_have_their_own_names() -> None:
 
 def test_a_refused_model_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while its error is held, and without waiting for Python's collector."""
-    monkeypatch.setattr("sardonyx.runtime.session._LONG_SECONDS", 0.0)
+    monkeypatch.setattr("sardonyx.compiler.drive._LONG_SECONDS", 0.0)
     monkeypatch.setattr("sardonyx.loader.build.INLINED_NODES_LIMIT", 5_000)
     functions = [
         *(function(f"f{k}", *[f"f{k + 1}"] * 2) for k in range(30)),

@@ -26,7 +26,7 @@ from sardonyx.cli.main import main
 from sardonyx.loader.adapter_file import read_adapter
 from sardonyx.profiling.chrome import write
 from sardonyx.quantization.samples import read_samples
-from sardonyx.runtime.bundle import Bundle, is_bundle
+from sardonyx.store.bundle import Bundle, is_bundle
 from sardonyx.tools.convert.detect import open_source
 from sardonyx.tools.view.reading import read_events
 from tests.support.session import model_of
@@ -251,9 +251,9 @@ def test_standard_input_by_its_name(folder: Path) -> None:
 
 #: Where files are opened otherwise: of the system, our own, or in a folder of ours.
 OWN = {
-    "base/files.py", "cli/main.py", "codegen/child.py", "profiling/chrome.py", "runtime/cache.py",
-    "runtime/entries.py", "runtime/executable.py", "runtime/files.py", "runtime/bundle.py",
-    "runtime/folders.py",
+    "base/files.py", "cli/main.py", "workers/child.py", "profiling/chrome.py", "store/cache.py",
+    "compiler/cached_engines.py", "link/executable_memory.py", "store/entries.py",
+    "store/bundle.py", "store/folders.py",
     "tools/convert/table_source.py", "tools/tune/journal.py", "tools/tune/tuner.py",
     "tools/tune/worker.py", "tools/view/document.py", "tools/tune/inputs.py",
 }  # fmt: skip

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from sardonyx.base import dtypes
-from sardonyx.kernel.context import FIELDS
-from sardonyx.ops.matrix_misc import matmul_integers
-from sardonyx.runtime.compiler import compile_tensors
+from sardonyx.compiler.lowered import compile_tensors
+from sardonyx.kernel.language.context import FIELDS
+from sardonyx.ops.onnx.matrix_misc import matmul_integers
 from sardonyx.tensor import language as t
 from sardonyx.tensor.elementwise import constant
 from sardonyx.tensor.tensor import buffer

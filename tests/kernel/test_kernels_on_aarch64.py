@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from sardonyx.base import dtypes, sizes
-from sardonyx.codegen.blob import build
-from sardonyx.codegen.invocation import Invocation
-from sardonyx.codegen.machine import Caches, Machine
-from sardonyx.codegen.module import emit_module
-from sardonyx.codegen.target import target_for
-from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.context import FIELDS, SIZE_BYTES
-from sardonyx.kernel.program import Program
-from sardonyx.kernel.types import I64, PTR
-from sardonyx.runtime.compiler import compile_tensors
+from sardonyx.compiler.lowered import compile_tensors
+from sardonyx.kernel.language.builder import Builder
+from sardonyx.kernel.language.context import FIELDS, SIZE_BYTES
+from sardonyx.kernel.language.program import Program
+from sardonyx.kernel.language.types import I64, PTR
+from sardonyx.link.blob import build
+from sardonyx.llvm.module import emit_module
+from sardonyx.selection.invocation import Invocation
+from sardonyx.targets.machine import Caches, Machine
+from sardonyx.targets.target import target_for
 from sardonyx.tensor import language as t
 from sardonyx.tensor.evaluate import evaluate
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer

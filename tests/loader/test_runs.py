@@ -13,8 +13,8 @@ from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
 from sardonyx.loader.runs import reading_with
 from sardonyx.loader.writer import write
-from sardonyx.runtime.library import library
-from sardonyx.runtime.run_reader import RunReader
+from sardonyx.native.field_reader import RunReader
+from sardonyx.native.functions import library
 
 RNG = np.random.default_rng(2)
 

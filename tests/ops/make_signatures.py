@@ -15,8 +15,8 @@ from typing import Any
 
 import onnx.defs
 
-from sardonyx.ops import registry
-from sardonyx.ops.signatures import GROUPS
+from sardonyx.ops.core import registry
+from sardonyx.ops.core.signatures import GROUPS
 
 FOLDER = pathlib.Path(registry.__file__).parent
 

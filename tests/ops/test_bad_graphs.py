@@ -18,8 +18,8 @@ from onnx import helper
 from sardonyx.base import dtypes
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
-from sardonyx.ops.registry import OpRecord, records
-from sardonyx.ops.signatures import Signature, signature_of
+from sardonyx.ops.core.registry import OpRecord, records
+from sardonyx.ops.core.signatures import Signature, signature_of
 from tests.conformance.cases import Case, all_cases
 from tests.support.mutants import (
     BEYOND,

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph
 from sardonyx.loader.load import load
-from sardonyx.ops import registry
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core import registry
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.fold_shapes import fold_shapes
 from sardonyx.passes.infer import infer
 from tests.support.ops import run_model

@@ -13,7 +13,7 @@ from sardonyx.base.errors import IndexOutOfRange
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from tests.support.session import model_of
 

@@ -7,9 +7,9 @@ import sys
 import onnx.defs
 import pytest
 
-from sardonyx.ops import registry
-from sardonyx.ops.families import FAMILIES
-from sardonyx.ops.signatures import signature_of
+from sardonyx.ops.core import registry
+from sardonyx.ops.core.families import FAMILIES
+from sardonyx.ops.core.signatures import signature_of
 from tests.ops.make_signatures import parameters, types_of
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -56,7 +56,7 @@ def test_a_domain_s_operators_are_in_its_families(domain):
 _IN_ONE_FAMILY = """
 import importlib, sys
 from sardonyx.ops import registry
-from sardonyx.ops.families import RARE
+from sardonyx.ops.core.families import RARE
 def versions():
     return {key: len(found) for key, found in registry._RECORDS.items() if not key[0]}
 registry.load_frequent()

@@ -3,7 +3,7 @@
 import pytest
 
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.inline import find_roots
 from tests.support.session import model_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.grouping import make_groups
 from sardonyx.plan.groups import Rows

@@ -11,13 +11,13 @@ from pathlib import Path
 import onnx
 import pytest
 
-from sardonyx.codegen.target import host_target
+from sardonyx.compiler.build import compile_lowered
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.groups import Rows
 from sardonyx.plan.inline import is_view
-from sardonyx.runtime.build import compile_lowered
+from sardonyx.targets.target import host_target
 
 _GRAPHS = Path(__file__).parent / "graphs"
 

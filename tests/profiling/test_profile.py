@@ -17,13 +17,14 @@ import pytest
 
 import sardonyx
 from sardonyx.base import errors, knobs
-from sardonyx.codegen.compile import compile_text
-from sardonyx.codegen.machine import Caches, Machine
-from sardonyx.codegen.module import emit_module
-from sardonyx.codegen.target import target_for
+from sardonyx.llvm.compile import compile_text
+from sardonyx.llvm.module import emit_module
+from sardonyx.native import kernel_times
 from sardonyx.profiling.profile import Profile
-from sardonyx.runtime import native_record, recording
-from sardonyx.runtime.executor import Executable
+from sardonyx.runtime import recording
+from sardonyx.runtime.executable import Executable
+from sardonyx.targets.machine import Caches, Machine
+from sardonyx.targets.target import target_for
 from tests.support.session import model_of
 
 _random = np.random.default_rng(6)
@@ -516,7 +517,7 @@ def test_memory_is_not_held_twice() -> None:
 )
 def test_every_processor_has_a_clock(isa: str, arch: str, clock: str) -> None:
     target = target_for(isa, Machine(arch, frozenset(), Caches()))
-    text = emit_module([native_record.record(), native_record.clock()], target)
+    text = emit_module([kernel_times.record(), kernel_times.clock()], target)
     assert clock in text
     assert compile_text(text, target)
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sardonyx.codegen.ptx import ptx_target
-from sardonyx.codegen.target import Target
-from sardonyx.kernel.grain import Tiling
-from sardonyx.kernel.text import to_text
+from sardonyx.compiler.build import compile_lowered
+from sardonyx.kernel.language.text import to_text
+from sardonyx.kernel.loops.block_sizes import Tiling
+from sardonyx.llvm.ptx import ptx_target
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan import serial
-from sardonyx.runtime.build import compile_lowered
+from sardonyx.targets.target import Target
 from tests.support.targets import TARGETS as PROCESSORS
 
 #: Name -> target: every instruction set, and two generations of GPUs.

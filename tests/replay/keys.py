@@ -5,9 +5,9 @@ from unittest import mock
 
 import numpy as np
 
+from sardonyx.compiler import drive
+from sardonyx.compiler.options import EngineOptions
 from sardonyx.cpu.provider import CpuProvider
-from sardonyx.runtime import session
-from sardonyx.runtime.engine_options import EngineOptions
 from tests.replay.digests import digest
 
 #: Name of an option -> another value than its default. What names no value here decides on how a
@@ -43,8 +43,8 @@ class _Provider(CpuProvider):
 
 def keys() -> Iterator[tuple[str, str]]:
     """Names of options, and the digest of a model's key where that one differs from its default."""
-    with mock.patch.object(session, "engine_digest", lambda: "engine"):
+    with mock.patch.object(drive, "engine_digest", lambda: "engine"):
         for name, change in {"defaults": {}, **CHANGES}.items():
             options = EngineOptions(**({} if name == "defaults" else {name: change}))
-            key = session.model_key(b"model", None, options, _Provider())
+            key = drive.model_key(b"model", None, options, _Provider())
             yield name, digest(key)

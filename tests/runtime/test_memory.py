@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 
 from sardonyx.base import sizes
-from sardonyx.runtime.engine_options import EngineOptions
-from sardonyx.runtime.session import create_engine
+from sardonyx.compiler.drive import create_engine
+from sardonyx.compiler.options import EngineOptions
 from tests.engine.networks import Net
 
 

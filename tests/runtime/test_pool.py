@@ -14,11 +14,11 @@ import pytest
 from sardonyx.base import dtypes, knobs, processors
 from sardonyx.base.errors import Fail, RuntimeException
 from sardonyx.cpu.threads import thread_count
+from sardonyx.native.functions import library
 from sardonyx.plan.plan import BufferSpec, Command, InputSpec, Plan, PointerArgument, SizeArgument
 from sardonyx.runtime import pool
-from sardonyx.runtime.cache import default_cache
-from sardonyx.runtime.library import library
 from sardonyx.runtime.thread_setup import ThreadSetup
+from sardonyx.store.cache import default_cache
 from tests.support.plans import (
     N,
     bytes_of,
@@ -315,7 +315,7 @@ atexit.register(lambda: print(float(e.run([x])[0][0, 1]), flush=True))
 def test_llvm_is_not_imported_for_the_run_time():
     text = """
 import sys
-from sardonyx.runtime.library import library
+from sardonyx.native.functions import library
 from sardonyx.runtime.thread_setup import ThreadSetup
 library()
 from sardonyx.runtime import executor, pool

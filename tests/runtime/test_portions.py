@@ -4,10 +4,10 @@ import ctypes
 
 import pytest
 
-from sardonyx.kernel.context import FIELDS, SIZE_BYTES
+from sardonyx.kernel.language.context import FIELDS, SIZE_BYTES
+from sardonyx.native.functions import library
+from sardonyx.native.layout import POOL, PORTION, WORD
 from sardonyx.runtime.arena import address_of, aligned_words
-from sardonyx.runtime.library import library
-from sardonyx.runtime.native_layout import POOL, PORTION, WORD
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 

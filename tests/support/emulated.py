@@ -10,15 +10,15 @@ from onnx import ModelProto
 
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.codegen.ptx import ptx_target
-from sardonyx.kernel.grain import Tiling
-from sardonyx.kernel.verify import verify
+from sardonyx.compiler.build import compile_lowered
+from sardonyx.compiler.lowered import Compiled
+from sardonyx.kernel.language.verify import verify
+from sardonyx.kernel.loops.block_sizes import Tiling
+from sardonyx.llvm.ptx import ptx_target
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.arena import aligned_array
-from sardonyx.runtime.build import compile_lowered
-from sardonyx.runtime.compiler import Compiled
 from sardonyx.tensor.tensor import Buffer
 from tests.support.threads import Machine
 

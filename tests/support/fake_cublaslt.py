@@ -1,7 +1,7 @@
 """A module `cublasLt` whose products NumPy computes, in memory that is the host's.
 
-It has what `sardonyx.cuda.cublaslt` calls of nvmath-python's bindings. Matrices have their columns
-one behind the other, as cuBLASLt's.
+It has what `sardonyx.cuda.libraries.cublaslt` calls of nvmath-python's bindings. Matrices have
+their columns one behind the other, as cuBLASLt's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A package `cudnn` whose convolutions and attentions NumPy computes, in memory that is the host's.
 
-It has what `sardonyx.cuda.cudnn` calls, with the meanings that cuDNN's frontend gives it.
+It has what `sardonyx.cuda.libraries.cudnn` calls, with the meanings that cuDNN's frontend gives it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sardonyx.cuda import pausing, row_writer
-from sardonyx.kernel.context import FIELDS
+from sardonyx.cuda.driver import pausing
+from sardonyx.cuda.memory import row_writer
+from sardonyx.kernel.language.context import FIELDS
 from tests.support.driver_types import (
     DIRECT,
     ENTER,
@@ -477,7 +478,7 @@ class FakeDriver(FakeGraphs):
             given = (ctypes.c_int64 * (len(slots) + 1)).from_address(table)
             blocks, slots = given[0], list(given[1:])
         held = (ctypes.c_int64 * max(1, len(slots)))(*slots)
-        # The kernel is one of the processor's: see `runtime.native_walk.forget_kept`.
+        # The kernel is one of the processor's: see `native.walk.forget_kept`.
         if ctypes.c_int64.from_address(context + FIELDS["scratch_bytes"]).value:
             scratch = ctypes.c_int64.from_address(context + FIELDS["scratch"]).value
             ctypes.c_int64.from_address(scratch).value = 0

@@ -10,10 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sardonyx.cuda.libraries import Place, Work
-from sardonyx.plan.library import BATCHES, MATMUL, Offer
-from sardonyx.plan.library_attention import ATTENTION
-from sardonyx.plan.library_convolution import convolution_numbers
+from sardonyx.cuda.libraries.libraries import Place, Work
+from sardonyx.plan.vendor_attention import ATTENTION
+from sardonyx.plan.vendor_convolution import convolution_numbers
+from sardonyx.plan.vendor_offers import BATCHES, MATMUL, Offer
 from tests.support.fake_driver import FakeDriver
 
 _DTYPES = {

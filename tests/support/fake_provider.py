@@ -14,25 +14,18 @@ from weakref import WeakSet
 import pytest
 
 from sardonyx.base.forks import compiling
-from sardonyx.codegen.target import host_target
-from sardonyx.cuda import (
-    addresses,
-    arena,
-    arenas,
-    captured,
-    device,
-    driver,
-    launching,
-    provider,
-    values,
-)
-from sardonyx.cuda.cublaslt import CublasLt
-from sardonyx.cuda.cudnn import Cudnn
-from sardonyx.cuda.executor import CudaExecutable
-from sardonyx.cuda.module import SparePart
-from sardonyx.runtime.executable import load_blob
+from sardonyx.cuda import provider
+from sardonyx.cuda.driver import addresses, device, driver
+from sardonyx.cuda.driver.module import SparePart
+from sardonyx.cuda.libraries.cublaslt import CublasLt
+from sardonyx.cuda.libraries.cudnn import Cudnn
+from sardonyx.cuda.memory import arena, arenas, values
+from sardonyx.cuda.run import captured, launching
+from sardonyx.cuda.run.executable import CudaExecutable
+from sardonyx.link.executable_memory import load_blob
+from sardonyx.runtime.device_control_flow import turns_of
 from sardonyx.runtime.provider import Generated
-from sardonyx.runtime.steering import turns_of
+from sardonyx.targets.target import host_target
 from tests.support.fake_driver import FakeDriver
 
 
@@ -70,8 +63,8 @@ class FakeProvider(provider.CudaProvider):
     def generate(self, compiled: Any, phase: Any, units: Any) -> Generated:
         self.check_plan(compiled)
         with compiling:
-            from sardonyx.codegen.blob import build
-            from sardonyx.codegen.module import emit_module
+            from sardonyx.link.blob import build
+            from sardonyx.llvm.module import emit_module
         turns = turns_of(compiled.main)
         programs = [*compiled.programs(), *turns]
         code = load_blob(build(emit_module(programs, self.target), self.target))

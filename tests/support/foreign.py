@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from sardonyx.codegen.blob import Blob
+from sardonyx.link.blob import Blob
 
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 _CODE, _DATA = 0x1000_0000, 0x4000_0000

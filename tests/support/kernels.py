@@ -5,13 +5,13 @@ import ctypes
 import ml_dtypes
 import numpy as np
 
-from sardonyx.codegen.blob import build
-from sardonyx.codegen.machine import read_machine
-from sardonyx.codegen.module import emit_module
-from sardonyx.codegen.target import best_isa, target_for
-from sardonyx.kernel.context import FIELDS, SIZE_BYTES
-from sardonyx.kernel.types import Type
-from sardonyx.runtime.executable import load_blob
+from sardonyx.kernel.language.context import FIELDS, SIZE_BYTES
+from sardonyx.kernel.language.types import Type
+from sardonyx.link.blob import build
+from sardonyx.link.executable_memory import load_blob
+from sardonyx.llvm.module import emit_module
+from sardonyx.targets.machine import read_machine
+from sardonyx.targets.target import best_isa, target_for
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 MACHINE = read_machine()

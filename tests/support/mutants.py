@@ -16,8 +16,8 @@ from onnx import helper, numpy_helper
 
 from sardonyx.base import dtypes, errors
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
-from sardonyx.ops.registry import OTHER_RANKS
+from sardonyx.ops.core.lower import lower
+from sardonyx.ops.core.registry import OTHER_RANKS
 from sardonyx.passes.infer import infer
 
 NAME = "the_node"

@@ -10,10 +10,10 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-import sardonyx.ops.references  # noqa: F401 - registers what the kernels mean
+import sardonyx.ops.core.references  # noqa: F401 - registers what the kernels mean
 from sardonyx.base import sizes
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.infer import infer
 from sardonyx.tensor.evaluate import evaluate_all
 

@@ -11,8 +11,8 @@ import onnx
 
 from sardonyx.base.errors import ContradictingSizes, InvalidGraph
 from sardonyx.loader.load import load
-from sardonyx.ops.evaluate import evaluate_lowered
-from sardonyx.ops.lower import LoweredGraph, lower
+from sardonyx.ops.core.evaluate import evaluate_lowered
+from sardonyx.ops.core.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.tensor.assumptions import undecided_broadcasts

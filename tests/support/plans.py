@@ -3,11 +3,11 @@
 from functools import lru_cache
 
 from sardonyx.base import dtypes, integer, sizes
-from sardonyx.codegen.blob import build
-from sardonyx.codegen.module import emit_module
-from sardonyx.codegen.target import host_target
-from sardonyx.kernel.builder import Builder
-from sardonyx.kernel.types import F32, I64, PTR
+from sardonyx.kernel.language.builder import Builder
+from sardonyx.kernel.language.types import F32, I64, PTR
+from sardonyx.link.blob import build
+from sardonyx.link.executable_memory import load_blob
+from sardonyx.llvm.module import emit_module
 from sardonyx.plan.plan import (
     BufferSpec,
     Command,
@@ -17,8 +17,8 @@ from sardonyx.plan.plan import (
     PointerArgument,
     SizeArgument,
 )
-from sardonyx.runtime.executable import load_blob
-from sardonyx.runtime.executor import Executable
+from sardonyx.runtime.executable import Executable
+from sardonyx.targets.target import host_target
 
 #: Elements per block of the kernels below.
 CHUNK = 64

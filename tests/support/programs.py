@@ -1,6 +1,6 @@
 """Small LLVM IR texts whose `main` computes something known from a 64-bit integer."""
 
-from sardonyx.codegen.compile import FUNCTION_ATTRIBUTES
+from sardonyx.llvm.compile import FUNCTION_ATTRIBUTES
 
 VECTOR = f"""
 define i64 @main(i64 %x) {FUNCTION_ATTRIBUTES} {{

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from sardonyx.codegen import target
-from sardonyx.codegen.target import host_target
-from sardonyx.kernel.grain import FEW_CORES
+from sardonyx.kernel.loops.block_sizes import FEW_CORES
+from sardonyx.targets import target
+from sardonyx.targets.target import host_target
 
 FORMS = ("vectors", "matrices")
 

@@ -3,12 +3,12 @@
 Generating code needs no processor that runs it, so every test sees every instruction set.
 """
 
-from sardonyx.codegen.machine import AMX, Caches, Machine, read_machine
-from sardonyx.codegen.target import Target, best_isa, target_for
+from sardonyx.compiler.build import Compiled, compile_lowered
 from sardonyx.loader.load import load
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
-from sardonyx.runtime.build import Compiled, compile_lowered
+from sardonyx.targets.machine import AMX, Caches, Machine, read_machine
+from sardonyx.targets.target import Target, best_isa, target_for
 
 V2 = frozenset("cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3".split())
 V3 = V2 | frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())

@@ -14,8 +14,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sardonyx.kernel.context import TICKETS
-from sardonyx.kernel.program import (
+from sardonyx.kernel.gpu.warp import to_warp
+from sardonyx.kernel.language.context import TICKETS
+from sardonyx.kernel.language.program import (
     Block,
     Constant,
     Effect,
@@ -33,9 +34,8 @@ from sardonyx.kernel.program import (
     Variable,
     While,
 )
-from sardonyx.kernel.threads import THREADS, WARP, WARPS
-from sardonyx.kernel.types import Type
-from sardonyx.kernel.warp import to_warp
+from sardonyx.kernel.language.threads import THREADS, WARP, WARPS
+from sardonyx.kernel.language.types import Type
 
 Array = np.ndarray[Any, Any]
 _TYPES: dict[str, Any] = {

@@ -12,8 +12,8 @@ from onnx import helper
 
 import sardonyx
 from sardonyx.base import conversion, dtypes
-from sardonyx.codegen.emit_base import bfloat16_bits, float16_bits
-from sardonyx.kernel.narrow import constant_code
+from sardonyx.kernel.expressions.small_floats import constant_code
+from sardonyx.llvm.emit_base import bfloat16_bits, float16_bits
 from sardonyx.tensor import arithmetic, scalar, symbolic
 from sardonyx.tensor.rounding import Rounding
 from tests.support import exact

@@ -10,8 +10,8 @@ import pytest
 
 from sardonyx.base import knobs
 from sardonyx.cli.main import main
-from sardonyx.codegen.machine import AMX, Caches, Machine
-from sardonyx.runtime import cache as caches
+from sardonyx.store import cache as caches
+from sardonyx.targets.machine import AMX, Caches, Machine
 from sardonyx.tools import doctor
 from sardonyx.tools.doctor import examination, self_test
 from sardonyx.tools.doctor.findings import Findings, without_paths

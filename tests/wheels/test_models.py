@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx
 from sardonyx.base import knobs
-from sardonyx.codegen import compile
+from sardonyx.llvm import compile
 from tests.wheels import prepare, references
 from tests.wheels.fetch import Unreachable
 from tests.wheels.models import CASES, MODELS, arrays

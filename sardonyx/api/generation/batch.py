@@ -12,7 +12,7 @@ from sardonyx.api.ortvalue import OrtValue
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ValueInfo
-from sardonyx.runtime.growing import new_with_room
+from sardonyx.runtime.growable_values import new_with_room
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, SardonyxError
 from sardonyx.base.files import text_of
 from sardonyx.base.processors import allowed_processors, cgroup_quota, usable_processors
-from sardonyx.codegen.machine import AMX, flags_of_cpuinfo, read_machine
-from sardonyx.codegen.target import best_isa, host_target, target_for
 from sardonyx.cpu.threads import thread_count
 from sardonyx.runtime.budget import group_limits, machine_memory_bytes
-from sardonyx.runtime.cache import Cache, default_cache
+from sardonyx.store.cache import Cache, default_cache
+from sardonyx.targets.machine import AMX, flags_of_cpuinfo, read_machine
+from sardonyx.targets.target import best_isa, host_target, target_for
 from sardonyx.tools.doctor.findings import Findings
 from sardonyx.tools.doctor.gpu import look_at_gpu
 from sardonyx.tools.doctor.self_test import test_engine

@@ -50,8 +50,8 @@ def _installed() -> list[tuple[str, str]]:
 
 
 def _devices(found: Findings) -> None:
-    from sardonyx.cuda.device import device
-    from sardonyx.cuda.driver import call, interface_text
+    from sardonyx.cuda.driver.device import device
+    from sardonyx.cuda.driver.driver import call, interface_text
 
     found.add("GPU", "driver's interface", f"CUDA {interface_text()}")
     for number in range(int(call("cuDeviceGetCount"))):
@@ -70,8 +70,8 @@ def _devices(found: Findings) -> None:
 
 def _libraries(found: Findings) -> None:
     """Which libraries products and convolutions would use."""
-    from sardonyx.cuda.device import device
-    from sardonyx.cuda.libraries import LibrarySettings, find_libraries
+    from sardonyx.cuda.driver.device import device
+    from sardonyx.cuda.libraries.libraries import LibrarySettings, find_libraries
 
     libraries = find_libraries(device(0), LibrarySettings())
     if not knobs.get("SARDONYX_LIBRARIES"):

@@ -11,8 +11,8 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.value import Value
-from sardonyx.ops.evaluate import evaluate_lowered
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.evaluate import evaluate_lowered
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.infer import infer
 from sardonyx.tools.optimizer.pattern import is_fixed
 

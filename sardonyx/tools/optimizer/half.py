@@ -18,7 +18,7 @@ from sardonyx.ir.constant import Array, Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.signatures import signature_of
+from sardonyx.ops.core.signatures import signature_of
 
 #: Operators that stay in floats: those of onnxruntime's list, and those that quantise.
 DEFAULT_OP_BLOCK_LIST = tuple(

@@ -13,14 +13,14 @@ from sardonyx.base import errors
 from sardonyx.base.dtypes import INT32, INT64
 from sardonyx.base.errors import InvalidArgument, installing, message
 from sardonyx.base.log import get_logger
+from sardonyx.compiler import model_interface
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
-from sardonyx.ops.lower import lower
+from sardonyx.ops.core.lower import lower
 from sardonyx.passes.infer import infer
 from sardonyx.passes.pipeline import optimise
-from sardonyx.runtime import face
 from sardonyx.tensor.assumptions import SEVERAL, undecided_broadcasts
 from sardonyx.tools.optimizer.attention import AttentionOptions, attention
 from sardonyx.tools.optimizer.diffusion import diffusion
@@ -240,7 +240,7 @@ def open_model(
     graph = load(
         source, folder=folder, allow_missing_data=bool(initializers), data_files=data_files
     )
-    face.replace_initializers(graph, dict(initializers or {}))
+    model_interface.replace_initializers(graph, dict(initializers or {}))
     set_dimensions(graph, free_dimensions or {})
     return graph
 

@@ -30,7 +30,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
-from sardonyx.ops.registry import record_of
+from sardonyx.ops.core.registry import record_of
 
 _DOMAINS = {"ms": "com.microsoft"}
 _COMMUTATIVE = frozenset(("Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Equal"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.compiler.options import EngineOptions
 from sardonyx.loader.writer import EXTERNAL_THRESHOLD_BYTES, write
 from sardonyx.passes.dimensions import fix_denoted
-from sardonyx.runtime.engine_options import EngineOptions
 from sardonyx.tools.optimizer.model import open_model, optimize_graph, set_dimensions
 from sardonyx.tools.targets import check_targets
 

@@ -179,10 +179,10 @@ def _error(found: Any, wanted: Any) -> float:
 def _kernels(model: str, settings: Settings, feeds: Feeds) -> list[Any]:
     """Results of tuning; [] where nothing is better than what is done anyway."""
     from sardonyx.api.tuning_results import written
+    from sardonyx.compiler.options import EngineOptions
+    from sardonyx.compiler.tuning import tune
     from sardonyx.cpu.provider import CpuProvider
-    from sardonyx.runtime.cache import default_cache
-    from sardonyx.runtime.engine_options import EngineOptions
-    from sardonyx.runtime.tuning import tune
+    from sardonyx.store.cache import default_cache
 
     config = settings.extra_session_config
     options = EngineOptions(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.api.session import InferenceSession
-from sardonyx.codegen.form import COPY
 from sardonyx.plan.facts import CommandFacts, PlanFacts, TensorFacts
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime.engine import Engine
+from sardonyx.selection.selector import COPY
 from sardonyx.tools.explain import explain_model
 from sardonyx.tools.view.trace import Trace
 

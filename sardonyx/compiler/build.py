@@ -1,0 +1,360 @@
+"""Compiles a model: file, graph, passes, tensors, kernels, machine code, prepared constants."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.base import errors
+from sardonyx.base.errors import InvalidGraph, SardonyxError, message
+from sardonyx.base.forks import compiling
+from sardonyx.base.interrupt import checkpoint
+from sardonyx.base.log import get_logger
+from sardonyx.compiler import model_interface
+from sardonyx.compiler.built import Built, preparing_team
+from sardonyx.compiler.deciding_shapes import give_shapes
+from sardonyx.compiler.lowered import Compiled, compile_tensors
+from sardonyx.compiler.ranks import (
+    Fact,
+    give_ranks,
+    inputs_that_decide,
+    outputs_of_unranked,
+    unranked_inputs,
+)
+from sardonyx.ir.graph import Graph
+from sardonyx.kernel.language.compiled import Kernel
+from sardonyx.loader.load import load
+from sardonyx.loader.runs import reading_with
+from sardonyx.native import functions
+from sardonyx.native.field_reader import RunReaders
+from sardonyx.ops.core import registry
+from sardonyx.ops.core.lower import LoweredGraph, lower
+from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimensions
+from sardonyx.passes.pipeline import optimise
+from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
+from sardonyx.plan.inplace_append import Appending, Slot, find_appended
+from sardonyx.plan.plan import Appended, Maker
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.declared import ModelMetadata, ValueInfo
+from sardonyx.runtime.provider import Provider
+from sardonyx.selection.variants import Choices
+from sardonyx.store.constants import Constants
+from sardonyx.store.machine_code import Units
+from sardonyx.store.model_record import Record
+from sardonyx.targets.target import Target
+from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
+from sardonyx.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from sardonyx.compiler.options import EngineOptions
+    from sardonyx.plan.vendor_offers import Accelerator
+    from sardonyx.plugins.claims import Claims
+    from sardonyx.selection.kernel_record import Keeper
+    from sardonyx.selection.layers import LayerKeeper
+    from sardonyx.store.cache import Cache
+    from sardonyx.store.kernel_store import KnownKernels
+    from sardonyx.store.layer_store import KnownLayers
+
+_logger = get_logger("session")
+
+
+def build_model(
+    source: Any,
+    options: EngineOptions,
+    provider: Provider,
+    timings: dict[str, float],
+    budget: Budget,
+    units: Units,
+) -> Built:
+    """Compile the model at `source`; `timings` receives seconds by phase.
+
+    The constants are counted in `budget` from now on. `units` must live until the code is complete.
+    """
+    phases = _Phases(timings)
+    with phases("emit"):
+        begun = functions.Begun(units)
+    with phases("load"), reading_with(RunReaders(begun).find):
+        graph = _read(source, options)
+        weights = [v.constant for v in graph.initializers.values() if v.constant is not None]
+        metadata, remarks = _metadata(graph), tuple(graph.remarks)
+        spare = tuple(map(model_interface.input_info, graph.overridable))
+        denoted = _prepare(graph, options)
+        declared = tuple(map(model_interface.input_info, graph.inputs))
+        operators = operators_of(graph)
+        is_own = any(map(registry.is_own, nodes_of(graph)))
+        unranked = unranked_inputs(graph)
+        files, has_hidden_data = graph.files, graph.has_hidden_data
+    if begun.is_first and provider.accelerator is None:
+        with compiling:
+            from sardonyx.workers.expected import expected
+        with phases("emit"):
+            units.take(expected({node.op_type for node in graph.nodes}, provider.target))
+    may_wait = not unranked and options.is_for_ranks
+    fitting: dict[str, Fact] = {}
+    with contextlib.ExitStack() as scope:
+        if options.general:
+            separate_dimensions(graph, all_names=True)
+            scope.enter_context(undecided_broadcasts())
+        scope.enter_context(taken_as_one(options.ones))
+        join = provider.accelerator is not None
+        if not unranked:
+            try:
+                lowered, claims = _lowered(graph, options, phases, join)
+            except errors.NotImplemented as reason:
+                if not may_wait:
+                    raise
+                whole = _read(source, options)
+                _prepare(whole, options)
+                fitting = _waited_for(whole, graph, reason, options, phases)
+                unranked, graph = tuple(fitting), whole
+        if unranked:
+            with phases("infer"):
+                level, numbers = options.optimization_level, options.free_dimension_overrides
+                outputs = outputs_of_unranked(graph, level, numbers, unranked, fitting)
+            graph = Graph(graph.name)  # there is nothing to compile yet
+            lowered, claims = _lowered(graph, options, phases, join)
+    provider.check(lowered)
+    fuse = options.optimization_level > 0
+    winograd = fuse and options.winograd
+    halves = options.halves and _has_halves(provider.target)
+    appended = _appended(graph, lowered) if fuse and not options.fed else []
+    rooms = appended if options.in_rooms else []
+    keeper = provider.keeper(units, winograd=winograd, halves=halves)
+    layers = None if keeper is None else _known_layers(options, units.cache, keeper)
+    compiled, places = compile_lowered(
+        graph, lowered, provider.target, fuse=fuse, winograd=winograd,
+        accelerator=provider.accelerator, halves=halves,
+        formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
+        appended=rooms, keeper=keeper, choices=_choices(options, keeper),
+        without=options.without | provider.without, layers=layers,
+    )  # fmt: skip
+    timings.update(compiled.seconds)
+    _log_host(compiled)
+    generated = provider.generate(compiled, phases, units)
+    if keeper is not None:
+        with phases("keep"):
+            keeper.write()
+            if layers is not None:
+                layers.write()
+    with phases("llvm"):
+        begun.finish()
+    read = None
+    if not (has_hidden_data or is_own or claims):
+        read = [w.number for w in weights if w.number is not None and w.was_read]
+    team = preparing_team(options)
+    constants = Constants(compiled, generated.initial, budget, options.cancel, team)
+    if not unranked:
+        tensors = [lowered.outputs[v] for v in graph.outputs]
+        names = model_interface.names_of(declared)
+        outputs = tuple(
+            model_interface.output_info(value, tensor, names)
+            for value, tensor in zip(graph.outputs, tensors, strict=True)
+        )
+    if rooms:
+        more = compiled.main.inputs[len(declared) :]
+        declared += tuple(ValueInfo(spec.name, spec.dtype, (None,)) for spec in more)
+        outside = {a.output for a in rooms}
+        outputs = tuple(info for k, info in enumerate(outputs) if k not in outside)
+    record = Record(
+        declared, outputs, spare, places, metadata, constants.places,
+        replace(compiled.main, strings=constants.strings.all), files, unranked,
+        [] if options.in_rooms else appended,
+        PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
+        remarks,
+    )  # fmt: skip
+    facts = "" if keeper is None else keeper.facts
+    kernels = compiled.forming.kernels
+    return Built(record, generated, constants, kernels, facts, claims, is_own, read)
+
+
+def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | None:
+    if options.choices is not None:
+        return options.choices
+    return None if keeper is None else keeper.choices
+
+
+def _known_layers(
+    options: EngineOptions, cache: Cache | None, kernels: KnownKernels
+) -> KnownLayers | None:
+    """The library of layers; none where ways of computing kernels are chosen, each by its own."""
+    if cache is None or options.choices is not None:
+        return None
+    with compiling:
+        from sardonyx.store.layer_store import KnownLayers
+
+    return KnownLayers(cache, kernels)
+
+
+def _read(source: Any, options: EngineOptions) -> Graph:
+    graph = load(
+        source, folder=options.folder, allow_missing_data=bool(options.initializers),
+        data_files=options.data_files,
+    )  # fmt: skip
+    model_interface.replace_initializers(graph, options.initializers)
+    return graph
+
+
+def _prepare(graph: Graph, options: EngineOptions) -> tuple[str, ...]:
+    """Give a graph the inputs and outputs that are asked for; what the file says axes mean."""
+    model_interface.keep_outputs(graph, options.fetched)
+    denoted = denotations(graph)
+    model_interface.make_inputs(graph, options.fed)
+    fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
+    give_ranks(graph, options.ranks)
+    give_shapes(graph, options.shapes)
+    graph.overridable.clear()
+    return denoted
+
+
+def _lowered(
+    graph: Graph, options: EngineOptions, phases: _Phases, join: bool
+) -> tuple[LoweredGraph, Claims | None]:
+    """The graph through its passes, as tensors; and what others compute of it."""
+    with phases("optimise"):
+        numbers = options.free_dimension_overrides
+        level, without = options.optimization_level, options.without
+        optimise(graph, level, sizes=numbers, join=join, without=without)
+    plugins = options.plugins
+    if not (plugins.all or plugins.needs_parts):
+        with phases("lower"):
+            return lower(graph), None
+    with phases("claim"):
+        with compiling:
+            from sardonyx.plugins.claims import claim
+
+        claims = claim(graph, plugins)
+    with phases("lower"):
+        lowered = lower(graph, {node: made.lower for node, made in claims.nodes.items()})
+        claims.forget()
+        return lowered, claims
+
+
+def _waited_for(
+    graph: Graph, spent: Graph, refused: SardonyxError, options: EngineOptions, phases: _Phases
+) -> dict[str, Fact]:
+    """What a graph cannot be lowered without, before a run brings its ranks and shapes.
+
+    With ranks and shapes with which it can be. `spent` is the copy that was refused.
+    """
+    if options.plugins.all or options.plugins.needs_parts:
+        raise refused
+
+    def refusal(trial: Graph) -> SardonyxError | None:
+        try:
+            _lowered(trial, options, phases, join=False)
+        except (InvalidGraph, errors.NotImplemented) as reason:
+            return reason
+        return None
+
+    return inputs_that_decide(graph, spent, refused, refusal)
+
+
+def compile_lowered(
+    graph: Graph,
+    lowered: LoweredGraph,
+    target: Target,
+    *,
+    fuse: bool = True,
+    winograd: bool = True,
+    accelerator: Accelerator | None = None,
+    halves: bool = False,
+    formed: Callable[[Kernel], None] = lambda kernel: None,
+    branches: bool = False,
+    appended: Sequence[Appended] = (),
+    keeper: Keeper | None = None,
+    choices: Choices | None = None,
+    without: Container[str] = (),
+    layers: LayerKeeper | None = None,
+) -> tuple[Compiled, list[int]]:
+    """Plan a lowered graph; also, for each output, which output of the plan it is.
+
+    Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
+    `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
+    factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
+    was formed. With `branches` threads may walk independent branches. Outputs that are `appended`
+    are written into rooms of inputs, and are no results. `keeper` has kernels of other models;
+    `choices` says which are formed otherwise than the cost model would. `without` are steps of
+    `plan.optional` that are left out. `layers` has what groups of other models became.
+    """
+    results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
+    unique = list(dict.fromkeys(t for _, t in results))
+    names = {t: v.name for v, t in reversed(results)}
+    inputs = [(v.name, lowered.inputs[v]) for v in graph.inputs]
+    outputs, origins = [(names[t], t) for t in unique], lowered.origins
+    slots: dict[Tensor, Slot] = {}
+    if appended:
+        rows = [replace(a, output=unique.index(results[a.output][1])) for a in appended]
+        moved = Appending(inputs, outputs, rows)
+        inputs, outputs, slots = moved.inputs, moved.outputs, moved.slots
+        origins = moved.origins(lowered.origins)
+        unique = [t for k, t in enumerate(unique) if k not in {a.output for a in rows}]
+    compiled = compile_tensors(
+        outputs, inputs, lowered.assumptions, target, origins,
+        lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
+        accelerator, halves, formed, branches, slots, keeper, choices, without, layers,
+    )  # fmt: skip
+    made = tuple(Maker(shape, size, who) for (shape, size), who in lowered.makers.items())
+    compiled.main = replace(compiled.main, makers=made)
+    return compiled, [unique.index(t) for _, t in results if t in unique]
+
+
+def _appended(graph: Graph, lowered: LoweredGraph) -> list[Appended]:
+    """The outputs that continue an input, where no size comes from data."""
+    if lowered.measured or lowered.ends:
+        return []
+    return find_appended(
+        [lowered.inputs[v] for v in graph.inputs], [lowered.outputs[v] for v in graph.outputs]
+    )
+
+
+def _has_halves(target: Target) -> bool:
+    """Whether a target multiplies bfloat16; a device has an option of its own.
+
+    Raises:
+        NotImplemented: This processor does not.
+    """
+    if target.has_halves:
+        return True
+    if target.arch in ("x86_64", "aarch64"):
+        raise errors.NotImplemented(
+            message(
+                "session.allow_bfloat16_products",
+                "This processor, or the instruction set that SARDONYX_CPU names, has no products"
+                " of bfloat16",
+                expected="AVX512_BF16", got=target.name, do="Leave the entry out",
+            )
+        )  # fmt: skip
+    _logger.warning("session.allow_bfloat16_products has no effect on a device: see use_tf32")
+    return False
+
+
+def _log_host(compiled: Compiled) -> None:
+    hosted = [c for c in compiled.main.calls if c.host is not None]
+    if hosted:
+        names = ", ".join(dict.fromkeys(c.host.function for c in hosted if c.host is not None))
+        _logger.info("%d commands run in Python: %s", len(hosted), names)
+
+
+def _metadata(graph: Graph) -> ModelMetadata:
+    return ModelMetadata(
+        graph.producer_name, graph.name, graph.domain, graph.model_doc_string, graph.doc_string,
+        graph.model_version, dict(graph.metadata),
+    )  # fmt: skip
+
+
+class _Phases:
+    """Times phases, and ends the compilation between two of them when it is cancelled."""
+
+    def __init__(self, timings: dict[str, float]) -> None:
+        self._timings = timings
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        checkpoint()
+        start = time.perf_counter()
+        yield
+        self._timings[name] = self._timings.get(name, 0.0) + time.perf_counter() - start

@@ -1,0 +1,51 @@
+"""A model before it is run or cached: its plan and code are there, its constants are not."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from sardonyx.base.records import dataclass
+from sardonyx.cpu.threads import thread_count
+from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.team import Team
+from sardonyx.runtime.thread_setup import plain_setup
+from sardonyx.store.constants import Constants
+from sardonyx.store.model_record import Record
+
+if TYPE_CHECKING:
+    from sardonyx.compiler.options import EngineOptions
+    from sardonyx.kernel.language.compiled import Kernel
+    from sardonyx.plugins.claims import Claims
+
+
+@dataclass(slots=True)
+class Built:
+    """See the module's text.
+
+    Attributes:
+        record: What the session must know of the model.
+        generated: Machine code.
+        constants: What the plan reads, and how it is made.
+        kernels: By what they were formed for.
+        facts: What else decides on how a structure is formed; "" if no kernels are kept.
+        claims: What providers outside the package compute; None if there are none.
+        is_own: Whether there are operators of the program's own: another program's may differ.
+        read: Numbers of the initializers whose contents the plan depends on; None if it depends on
+            more than these and what the file says beside weights.
+    """
+
+    record: Record
+    generated: Generated
+    constants: Constants
+    kernels: dict[object, Kernel] = field(default_factory=dict)
+    facts: str = ""
+    claims: Claims | None = None
+    is_own: bool = False
+    read: list[int] | None = None
+
+
+def preparing_team(options: EngineOptions) -> Team:
+    """Who makes constants: threads of any session, in the mode of this one's runs."""
+    setup = plain_setup(flushes_denormals=True) if options.flushes_denormals else None
+    return Team(thread_count(options.threads), setup=setup)

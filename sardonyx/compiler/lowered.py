@@ -1,0 +1,188 @@
+"""A lowered graph to something that runs: kernels, machine code, and the plan that calls them.
+
+Kernels whose inputs never change (packed and folded weights, tables) go into plans of their own
+that run once; what they give are constants of the plan that runs every time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
+from sardonyx.base.sizes import Dim
+from sardonyx.compiler.assembler import PlanWriter
+from sardonyx.compiler.blocks import Block, Blocks
+from sardonyx.compiler.preparing import prepare
+from sardonyx.kernel.language.compiled import Kernel
+from sardonyx.kernel.language.program import Program
+from sardonyx.plan.facts import CommandFacts
+from sardonyx.plan.groups import Group
+from sardonyx.plan.inline import COMPUTED
+from sardonyx.plan.inplace_append import Slot
+from sardonyx.plan.plan import Plan
+from sardonyx.selection.invocation import Invocation
+from sardonyx.selection.invocations import Forming, FormingOptions
+from sardonyx.selection.layers import LayerKeeper
+from sardonyx.selection.variants import Choices
+from sardonyx.store.preparation import Preparation
+from sardonyx.targets.target import Target
+from sardonyx.tensor.measuring import Measured
+from sardonyx.tensor.tensor import Buffer, Tensor
+
+if TYPE_CHECKING:
+    from sardonyx.plan.vendor_offers import Accelerator
+    from sardonyx.selection.kernel_record import Keeper
+
+
+@dataclass(eq=False, slots=True)
+class Compiled:
+    """What a session is made of, before machine code exists.
+
+    Attributes:
+        preparations: What runs once; its outputs become constants.
+        main: Runs every time.
+        constants: Buffers behind the main plan's constants, in order.
+        invocations: All of them, for `explain`.
+        groups: What was grouped.
+        forming: What formed their kernels.
+        facts: What profiles say of the main plan's commands, by number.
+        seconds: Time by phase.
+    """
+
+    preparations: list[Preparation]
+    main: Plan
+    constants: list[Buffer]
+    invocations: list[Invocation]
+    groups: list[Group]
+    forming: Forming
+    facts: dict[int, CommandFacts] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def programs(self, kernels: Container[str] | None = None) -> list[Program]:
+        """Every program, each once; only what the named kernels consist of, if they are named."""
+        found: dict[str, Program] = {}
+        for invocation in self.invocations:
+            kernel = invocation.kernel
+            if kernel.host is None and (kernels is None or kernel.program.name in kernels):
+                for program in (kernel.program, *kernel.functions):
+                    found.setdefault(program.name, program)
+        return list(found.values())
+
+
+def compile_tensors(
+    outputs: list[tuple[str, Tensor]],
+    inputs: list[tuple[str, Buffer]],
+    guards: Mapping[tuple[Dim, Dim], str],
+    target: Target,
+    origins: dict[Tensor, tuple[str, ...]] | None = None,
+    measured: Mapping[Dim, Measured] | None = None,
+    ends: Mapping[Dim, Tensor] | None = None,
+    separate: Container[Tensor] | None = None,
+    winograd: bool = False,
+    accelerator: Accelerator | None = None,
+    halves: bool = False,
+    formed: Callable[[Kernel], None] = lambda kernel: None,
+    branches: bool = False,
+    slots: Mapping[Tensor, Slot] | None = None,
+    keeper: Keeper | None = None,
+    choices: Choices | None = None,
+    without: Container[str] = (),
+    layers: LayerKeeper | None = None,
+) -> Compiled:
+    """Plan everything that `outputs` need.
+
+    Args:
+        outputs: Names and tensors, in the caller's order; one tensor may appear twice.
+        inputs: Names and buffers of the feeds.
+        guards: Pairs of sizes that were assumed equal, and why.
+        target: What to generate code for.
+        origins: Names of the ONNX nodes behind each tensor.
+        measured: Where the symbols that a run measures come from.
+        ends: The region whose end brings a symbol.
+        separate: What gets memory and a kernel of its own, if nothing is to be fused.
+        winograd: Whether convolutions may be computed with fewer, but less exact, products.
+        accelerator: Who has libraries.
+        halves: Whether factors of products in float32 are rounded to bfloat16.
+        formed: Called with each kernel that was formed.
+        branches: Whether threads may walk independent branches.
+        slots: Those of `outputs` that are written into rooms of inputs: they are no results.
+        keeper: Has kernels of other models.
+        choices: Which kernels are formed otherwise than the cost model would.
+        without: Steps of `plan.optional` that are left out.
+        layers: Has what groups of other models became.
+    """
+    options = FormingOptions(
+        target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves, keeper,
+        choices,
+    )  # fmt: skip
+    forming = Forming(options, layers)
+    blocks = Blocks(forming, separate, formed, slots, without)
+    results = [t for _, t in outputs]
+    block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
+    start = time.perf_counter()
+    compiled = _assemble(block, outputs, inputs, forming, branches, slots or {})
+    compiled.seconds = {**blocks.seconds, "plan": time.perf_counter() - start}
+    return compiled
+
+
+def _assemble(
+    block: Block,
+    outputs: list[tuple[str, Tensor]],
+    inputs: list[tuple[str, Buffer]],
+    forming: Forming,
+    branches: bool,
+    slots: Mapping[Tensor, Slot],
+) -> Compiled:
+    invocations = list(block.invocations())
+    fixed = _fixed(invocations, block)
+    early = [i for i in invocations if i in fixed]
+    used_late = {b for i in invocations if i not in fixed for b in i.reads}
+    used_late.update(b for region in block.regions() for b in region.reads)
+    used_late.update(b for inner in block.blocks() for b in inner.sources.values())
+    rows = [(name, t, b) for (name, t), b in zip(outputs, block.outputs, strict=True)]
+    final = [(name, b) for name, t, b in rows if t not in slots]
+    parts = {b: (slots[t].room, slots[t].offset) for _, t, b in rows if t in slots}
+    writer = PlanWriter(inputs, final, fixed, branches, parts)
+    writer.write(block)
+    main = writer.plan()
+    return Compiled(
+        prepare(early, used_late), main, writer.constants, invocations, block.groups, forming,
+        writer.facts,
+    )  # fmt: skip
+
+
+def _is_stored(tensor: Tensor) -> bool:
+    """Whether the model has the contents, rather than kernels that compute them."""
+    return isinstance(tensor, Buffer) and tensor.constant not in (None, COMPUTED)
+
+
+def _fixed(invocations: list[Invocation], block: Block) -> set[Invocation]:
+    """Invocations whose results are the same in every run, and that nothing else writes to."""
+    mutable = set(block.outputs)
+    written = Counter(b for i in invocations for b in i.writes)
+    mutable.update(b for b, count in written.items() if count > 1)
+    for region in block.regions():
+        mutable.update((*region.results, *region.homes))
+        mutable.update(
+            b for copies in (region.first, *region.last) for i in copies for b in i.writes
+        )
+        mutable.update(b for inner in region.blocks for b in inner.outputs)
+    constant: set[Tensor] = set()
+    fixed: set[Invocation] = set()
+    for invocation in invocations:
+        sources = [b for b in invocation.reads if b not in constant and not _is_stored(b)]
+        sized = any(isinstance(a, sizes.Size) for a in invocation.arguments) or isinstance(
+            invocation.kernel.blocks, sizes.Size
+        )
+        # What the host makes lives in the table of one run; thread blocks are a device's alone.
+        kernel = invocation.kernel
+        native = kernel.host is None and kernel.program.kind != "block"
+        if native and not sources and not sized and not mutable & set(invocation.writes):
+            fixed.add(invocation)
+            constant |= set(invocation.writes)
+    return fixed

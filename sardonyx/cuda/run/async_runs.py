@@ -1,0 +1,91 @@
+"""Runs of a device that somebody waits for later. Each has its frame until it is over."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.cuda.driver.driver import bindings, call
+from sardonyx.cuda.run.frame import CudaFrame
+from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.cancel import CancelFlag
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.run.device_state import Resident
+
+
+class CudaStarted(Started):
+    """See `Started`.
+
+    Args:
+        owner: Whose run it is.
+        frame: The run's. No other run gets it before this one is over, so what it finds wrong is
+            this one's.
+        results: What it gives.
+        cancel: Ends it early where it has loops of the device, and makes it an error.
+    """
+
+    def __init__(
+        self,
+        owner: Resident,
+        frame: CudaFrame,
+        results: list[Any],
+        cancel: CancelFlag | None = None,
+    ) -> None:
+        super().__init__(results)
+        self._owner, self._frame, self._cancel = owner, frame, cancel
+        self._is_finished = False
+
+    @property
+    def is_over(self) -> bool:
+        """See `Started.is_over`."""
+        cancel, is_mine = self._cancel, not self._is_finished
+        if is_mine and cancel is not None and cancel.is_set and not self._frame.is_patient:
+            self._frame.stop()
+        busy = self._frame.busy
+        return self._is_finished or busy is None or busy[1].is_over
+
+    @property
+    def needs_looks(self) -> bool:
+        """See `Started.needs_looks`."""
+        return self._cancel is not None and not self._frame.is_patient
+
+    def close_when_over(self, descriptor: int) -> bool:
+        """See `Started.close_when_over`."""
+        busy = self._frame.busy
+        if self.is_over or busy is None:
+            return False
+        with self._owner.device.entered():
+            call("cuLaunchHostFunc", busy[0].handle, _closing(), descriptor)
+        return True
+
+    def finish(self) -> list[Any]:
+        """See `Started.finish`."""
+        if not self._is_finished:
+            try:
+                self._frame.wait()
+                self._frame.busy = None
+                self._owner.check_fault(self._frame, self._cancel)
+            finally:
+                self._give_frame_back()
+            if self._cancel is not None and self._cancel.is_set:
+                raise self._cancel.error("run")
+        return self.results
+
+    def _give_frame_back(self) -> None:
+        if not self._is_finished:
+            self._is_finished = True
+            self._owner.give_back(self._frame)
+
+    def __del__(self) -> None:
+        # Whoever gets the frame next waits for its run if it must, and hears of its faults.
+        if hasattr(self, "_is_finished"):
+            self._give_frame_back()
+
+
+@cache
+def _closing() -> Any:
+    """The C library's `close`, as the driver calls functions of the host: with one word."""
+    address = ctypes.cast(ctypes.CDLL(None).close, ctypes.c_void_p).value
+    return bindings().CUhostFn(address)

@@ -1,0 +1,210 @@
+"""Runs that the device steers: branches and loops are nodes of the run's graph.
+
+The graph's kernels look their arguments up in a table in the device's memory, as those of other
+graphs do. Here the table has the sizes and addresses behind the arguments, too, and turns (see
+`runtime.control_kernels`) bring it up to date on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sardonyx.base.errors import EngineError
+from sardonyx.cuda.driver.conditional import (
+    IF,
+    KNOWS_CONDITIONS,
+    KNOWS_OTHERWISE,
+    WHILE,
+    add_node,
+    captured_into,
+    new_condition,
+)
+from sardonyx.cuda.driver.device import Device
+from sardonyx.cuda.driver.driver import call
+from sardonyx.cuda.driver.stream import Stream
+from sardonyx.cuda.run.frame import CudaFrame
+from sardonyx.plan.control_flow import Choice, Launch, Loop, Node, Parallel, Turn, Unsteerable
+from sardonyx.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.run.launch import Walks
+    from sardonyx.runtime.device_control_flow import Steering
+
+
+class LeftToHost(EngineError):
+    """The device cannot steer a run after all; the host can."""
+
+
+def find_steering(plan: Plan, device: Device) -> tuple[Steering | None, str]:
+    """How a device steers a plan; if it does not, why. A plan without steps needs neither."""
+    if len(plan.segments) < 2:
+        return None, ""
+    version = int(call("cuDriverGetVersion"))
+    if version < KNOWS_CONDITIONS:
+        number = f"{version // 1000}.{version % 1000 // 10}"
+        return None, f"the driver, for CUDA {number}, has no conditional nodes (12.4 or later)"
+    # What writes kernels is not imported for other plans.
+    from sardonyx.runtime.device_control_flow import steering_of
+
+    try:
+        return steering_of(plan), ""
+    except Unsteerable as reason:
+        return None, str(reason)
+
+
+class Recorder:
+    """Captures the nodes of a plan.
+
+    Args:
+        owner: Whose plan it is.
+        frame: What the run works in; its table is in use.
+        steering: How.
+        lent: Gets streams that take part until the capture ends; without it parts that need
+            nothing of each other follow each other.
+    """
+
+    def __init__(
+        self, owner: Walks, frame: CudaFrame, steering: Steering, lent: list[Stream] | None
+    ) -> None:
+        self._owner, self._frame, self._steering = owner, frame, steering
+        self._launches, self._device = frame.launches, owner.device
+        self._context = owner.device.context
+        #: Streams for graphs of nodes, by how deep they lie.
+        self._streams: list[Stream] = []
+        self._lent = lent
+        self._has_sides = int(call("cuDriverGetVersion")) >= KNOWS_OTHERWISE
+        #: Whether the next kernel may begin before what is in front of it has ended: not behind
+        #: a turn, which writes what kernels look up before they wait.
+        self._is_early = False
+
+    def record(self) -> None:
+        """Capture all of it to the graph that the frame's stream is captured to."""
+        before = self._launches.queue
+        try:
+            self._launches.clear_halt()
+            self._nodes(self._steering.nodes, 0)
+        finally:
+            self._launches.use_stream(before)
+            self._frame.lane = 0
+            for stream in self._streams:
+                self._device.take_back(stream)
+
+    def _nodes(self, nodes: Sequence[Node], depth: int) -> None:
+        queue = self._launches.queue
+        self._is_early = False
+        for place, node in enumerate(nodes, 1):
+            match node:
+                case Launch(command):
+                    self._launch(command)
+                    continue
+                case Turn(number) if number in self._steering.checked and place < len(nodes):
+                    # The rest, if nothing is wrong.
+                    condition = new_condition(queue, self._context)
+                    self._turn(node, condition)
+                    self._add(queue, condition, IF, [nodes[place:]], depth)
+                    return
+                case Turn():
+                    self._turn(node)
+                case Loop(first, body, last):
+                    condition = new_condition(queue, self._context)
+                    self._turn(first, condition)
+                    self._add(queue, condition, WHILE, [body], depth, last)
+                case Choice():
+                    self._choice(node, queue, depth)
+                case Parallel(parts):
+                    self._side_by_side(parts, queue, depth)
+            self._is_early = False
+
+    def _launch(self, command: int) -> None:
+        if command in self._owner.image.hosted:
+            self._frame.lane = self._steering.lanes[command]
+            self._owner.call_host(self._frame, command, early=False)
+            self._is_early = False
+        elif self._launches.launch(command, early=self._is_early):
+            self._is_early = True
+
+    def _turn(self, turn: Turn, first: int = 0, second: int = 0) -> None:
+        self._launches.launch_turn(turn, first, second)
+
+    def _choice(self, choice: Choice, queue: Stream, depth: int) -> None:
+        sides = [choice.then, choice.otherwise]
+        is_sure = choice.turn.number not in self._steering.checked
+        if all(sides) and is_sure and self._has_sides:
+            condition = new_condition(queue, self._context)
+            self._turn(choice.turn, condition)
+            self._add(queue, condition, IF, sides, depth)
+            return
+        conditions = [new_condition(queue, self._context) if side else 0 for side in sides]
+        self._turn(choice.turn, *conditions)
+        for condition, side in zip(conditions, sides, strict=True):
+            if side:
+                self._add(queue, condition, IF, [side], depth)
+
+    def _side_by_side(self, parts: Sequence[Sequence[Node]], queue: Stream, depth: int) -> None:
+        """Capture parts as branches of the graph."""
+        if self._lent is None:
+            for part in parts:
+                self._nodes(part, depth)
+            return
+        fork, ends = queue.record(), []
+        try:
+            for part in parts[1:]:
+                stream = self._device.lend_stream()
+                self._lent.append(stream)
+                stream.wait_for(fork)
+                self._launches.use_stream(stream)
+                self._nodes(part, depth)
+                ends.append(stream.record())
+            self._launches.use_stream(queue)
+            self._nodes(parts[0], depth)
+            for end in ends:
+                queue.wait_for(end)
+        finally:
+            self._launches.use_stream(queue)
+
+    def _add(
+        self,
+        queue: Stream,
+        condition: int,
+        kind: int,
+        sides: Sequence[Sequence[Node]],
+        depth: int,
+        last: Turn | None = None,
+    ) -> None:
+        """Add a node, and fill its graphs."""
+        graphs = add_node(queue, self._context, condition, kind, len(sides))
+        while len(self._streams) <= depth:
+            self._streams.append(self._device.lend_stream())
+        inner = self._streams[depth]
+        for graph, side in zip(graphs, sides, strict=True):
+            with captured_into(inner, graph):
+                self._launches.use_stream(inner)
+                try:
+                    passes = 1 if last is None else self._frame.passes.get(last.number, 1)
+                    for left in range(passes - 1, -1, -1):
+                        self._nodes(side, depth + 1)
+                        if last is not None:
+                            self._turn(last, 0 if left else condition)
+                finally:
+                    self._launches.use_stream(queue)
+
+
+def warm_up(owner: Walks, frame: CudaFrame, steering: Steering) -> None:
+    """Let libraries do their calls once: what they load or allocate late is there then."""
+    if not owner.image.hosted:
+        return
+    for number in sorted(owner.image.hosted):
+        frame.lane = steering.lanes[number]
+        owner.call_host(frame, number)
+    frame.lane = 0
+    frame.queue.synchronize()
+    frame.skip()
+    frame.take_fault()  # of memory that nothing was written to
+
+
+def record(
+    owner: Walks, frame: CudaFrame, steering: Steering, lent: list[Stream] | None = None
+) -> None:
+    """Capture a plan to the graph that the frame's stream is captured to; see `Recorder`."""
+    Recorder(owner, frame, steering, lent).record()

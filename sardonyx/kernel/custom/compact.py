@@ -1,0 +1,27 @@
+"""Positions of the elements of a boolean tensor that are true."""
+
+from __future__ import annotations
+
+from sardonyx.base import sizes
+from sardonyx.kernel.custom.frame import KernelFrame, volume
+from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.language.compiled import Kernel
+from sardonyx.kernel.language.types import I64
+
+
+@special("compact")
+def build_compact(task: SpecialTask, symbol: str) -> Kernel:
+    """mask (n) bool -> positions (m) int64, where m is how many are true; in one block."""
+    frame = KernelFrame(task, symbol)
+    b, (mask,) = frame.builder, task.operands
+    result = task.outputs[0]
+    assert result is not None  # noqa: S101 - a kernel without result is never planned
+    with b.parallel() as _:
+        count = b.variable(0, I64, name="count")
+        room = frame.dim(result.shape[0])
+        with b.long_for(0, frame.dim(mask.shape[0])) as i:
+            chosen = b.ne(frame.load_raw(mask, [i]), 0)
+            with b.if_(b.binary("and", chosen, b.compare("lt", count.get(), room))):
+                frame.store_raw(result, [count.get()], i)
+                count.set(b.binary("add", count.get(), 1))
+    return frame.kernel(1, sizes.multiply(volume(mask.shape), 1))

@@ -1,0 +1,57 @@
+"""Where elements stand in a sorted table of keys."""
+
+from __future__ import annotations
+
+from sardonyx.base import integer, sizes
+from sardonyx.kernel.custom.frame import KernelFrame
+from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.language.compiled import Kernel
+from sardonyx.kernel.language.program import Operand
+from sardonyx.kernel.language.types import I64
+
+#: Elements of a block.
+_CHUNK = 256
+
+
+@special("find_key")
+def build_find_key(task: SpecialTask, symbol: str) -> Kernel:
+    """x (n), keys (k) ascending and different, places (k) int64 -> places of x, -1 if none.
+
+    Halves the table until one key is left. NaN, if it is a key, is the last one.
+    """
+    frame = KernelFrame(task, symbol)
+    b, (x, keys, places) = frame.builder, task.operands
+    result = task.outputs[0]
+    assert result is not None  # noqa: S101 - a kernel without result is never planned
+    count = int(keys.shape[0])
+
+    def is_nan(value: Operand) -> Operand:
+        return b.compare("ne", value, value)
+
+    with b.parallel() as block:
+        low = b.binary("mul", block, _CHUNK)
+        high = b.min(b.binary("add", low, _CHUNK), frame.dim(x.shape[0]))
+        with b.for_(low, high) as i:
+            value = frame.load(x, [i])
+            at: Operand = b.value(I64, 0)
+            left = count
+            while left > 1:
+                half = left // 2
+                middle = b.binary("add", at, half)
+                key = frame.load(keys, [middle])
+                goes_on = b.compare("le", key, value)
+                if value.type.is_float:
+                    goes_on = b.binary("or", goes_on, is_nan(value))
+                at = b.select(goes_on, middle, at)
+                left -= half
+            if count:
+                key = frame.load(keys, [at])
+                same = b.eq(key, value)
+                if value.type.is_float:
+                    same = b.binary("or", same, b.binary("and", is_nan(key), is_nan(value)))
+                frame.store(result, [i], b.select(same, frame.load(places, [at]), -1))
+            else:
+                frame.store(result, [i], b.value(I64, -1))
+    steps = 4 * max(1, count.bit_length())
+    blocks = integer.ceildiv(x.shape[0], _CHUNK)
+    return frame.kernel(blocks, sizes.multiply(x.shape[0], steps))

@@ -1,0 +1,116 @@
+"""Small trees for many rows at once, without jumps: leaves are struck out by tests that fail.
+
+A group of rows lies in scratch feature by feature, so that one test is a comparison of vectors.
+What is left of a tree's leaves stays in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.custom.frame import KernelFrame
+from sardonyx.kernel.custom.task import View
+from sardonyx.kernel.language.program import Operand
+from sardonyx.kernel.language.types import F32, I32, I64, Type
+
+#: Rows of a group.
+GROUP = 32
+
+#: Bits of a mask, and words of a test: limit, feature, mask.
+_LEAVES, _WORDS = 32, 3
+
+
+class Strike:
+    """Writes the votes of groups of rows.
+
+    Args:
+        frame: The kernel.
+        rows: Features of rows, (n, width), float.
+        votes: (parts, n, targets), or (n, targets).
+        masks: The tables of `ops.ml.forest_masks.Masks`.
+    """
+
+    def __init__(self, frame: KernelFrame, rows: View, votes: View, masks: Sequence[View]) -> None:
+        self.frame, self.b = frame, frame.builder
+        self.rows, self.votes = rows, votes
+        self.starts, tests, leaves, self.targets = masks
+        self.tests, self.leaves = frame.pointer(tests), frame.pointer(leaves)
+        self.lanes = min(frame.task.lanes, GROUP)
+        self.width, self.count = rows.shape[1], votes.shape[-1]
+        for size in (self.width, self.count):
+            frame.dim(size)
+
+    @property
+    def scratch_bytes(self) -> Dim:
+        """The features and the votes of a group."""
+        return sizes.multiply(sizes.add(self.width, self.count), GROUP * F32.size_bytes)
+
+    def write(
+        self, lead: Sequence[Operand], low: Operand, high: Operand, first: Operand, last: Operand
+    ) -> Operand:
+        """Votes of the trees from `first` to `last` for whole groups of rows.
+
+        Args:
+            lead: Coordinates in front of those of the row and the target.
+            low: The first row.
+            high: The row after the last one.
+            first: The first tree.
+            last: The tree after the last one.
+
+        Returns:
+            The first row that is left.
+        """
+        b, frame = self.b, self.frame
+        features = b.context("scratch")
+        sums = b.offset(features, b.binary("mul", frame_dim(frame, self.width), GROUP), F32)
+        whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -GROUP))
+        with b.for_(low, whole, GROUP) as row:
+            with b.for_(0, frame.dim(self.width)) as feature, b.for_(0, GROUP) as k:
+                value = frame.load(self.rows, [b.binary("add", row, k), feature])
+                b.store(value, features, b.binary("add", b.binary("mul", feature, GROUP), k))
+            with b.for_(0, b.binary("mul", frame_dim(frame, self.count), GROUP)) as k:
+                b.store(b.value(F32, 0.0), sums, k)
+            with b.for_(first, last) as tree:
+                self._tree(tree, features, sums)
+            with b.for_(0, GROUP) as k, b.for_(0, frame.dim(self.count)) as target:
+                at = b.binary("add", b.binary("mul", target, GROUP), k)
+                place = [*lead, b.binary("add", row, k), target]
+                frame.store(self.votes, place, b.load(F32, sums, at))
+        return whole
+
+    def _tree(self, tree: Operand, features: Operand, sums: Operand) -> None:
+        b, lanes = self.b, self.lanes
+        wide = F32.with_lanes(lanes)
+        groups = range(0, GROUP, lanes)
+        left = [b.variable(b.splat(b.value(I32, -1), lanes), name="left") for _ in groups]
+        begin = b.convert(self.frame.load_raw(self.starts, [tree]), I64)
+        after = self.frame.load_raw(self.starts, [b.binary("add", tree, 1)])
+        with b.for_(begin, b.convert(after, I64)) as number:
+            test = b.offset(self.tests, b.binary("mul", number, _WORDS), I32)
+            limit = b.splat(b.load(F32, test, 0, invariant=True), lanes)
+            feature = b.convert(b.load(I32, test, 1, invariant=True), I64)
+            mask = b.splat(b.load(I32, test, 2, invariant=True), lanes)
+            column = b.offset(features, b.binary("mul", feature, GROUP), F32)
+            for leaves, k in zip(left, groups, strict=True):
+                holds = b.compare("le", _load(self, wide, column, k), limit)
+                before = leaves.get()
+                leaves.set(b.select(holds, before, b.binary("and", before, mask)))
+        target = b.convert(self.frame.load_raw(self.targets, [tree]), I64)
+        column = b.offset(sums, b.binary("mul", target, GROUP), F32)
+        weights = b.offset(self.leaves, b.binary("mul", tree, _LEAVES), F32)
+        for leaves, k in zip(left, groups, strict=True):
+            leaf = b.unary("ctlz", leaves.get())
+            weight = b.load(wide, weights, b.convert(leaf, I64))
+            total = b.binary("add", _load(self, wide, column, k), weight)
+            b.store(total, column, k, align_bytes=F32.size_bytes)
+
+
+def _load(strike: Strike, kind: Type, pointer: Operand, index: int) -> Operand:
+    return strike.b.load(kind, pointer, index, align_bytes=F32.size_bytes)
+
+
+def frame_dim(frame: KernelFrame, dim: Dim) -> Operand:
+    """A size as a value, also where it is a plain number."""
+    return frame.builder.lift(frame.dim(dim), I64)

@@ -1,0 +1,104 @@
+"""The order of the rows of a matrix: by their first elements, of equal ones by the next ..."""
+
+from __future__ import annotations
+
+from sardonyx.base import sizes
+from sardonyx.kernel.custom.frame import KernelFrame
+from sardonyx.kernel.custom.items import Loop, both_merges
+from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.language.compiled import Kernel
+from sardonyx.kernel.language.program import Operand
+from sardonyx.kernel.language.types import I64
+
+
+@special("sort_rows")
+def build_sort_rows(task: SpecialTask, symbol: str) -> Kernel:
+    """x (n, w) -> int64 row numbers (n), ascending; equal rows keep their order. One block.
+
+    As in NumPy a NaN is above every number, and -0.0 equals 0.0.
+    """
+    return _SortRows(task, symbol).build()
+
+
+class _SortRows:
+    def __init__(self, task: SpecialTask, symbol: str) -> None:
+        self.frame = KernelFrame(task, symbol)
+        self.b = self.frame.builder
+        (self.x,) = task.operands
+        result = task.outputs[0]
+        assert result is not None  # noqa: S101 - a kernel without result is never planned
+        self.result = result
+
+    def build(self) -> Kernel:
+        """A merge sort of row numbers: runs of 1, 2, 4 ... to and fro."""
+        b, frame, x = self.b, self.frame, self.x
+        rows = frame.dim(x.shape[0])
+        first = b.context("scratch")
+        second = b.offset(first, b.lift(rows, I64), 8)
+        with b.parallel() as _:
+            with b.for_(0, rows) as i:
+                b.store(i, first, i)
+            source, target = b.variable(first, name="source"), b.variable(second, name="target")
+            width = b.variable(b.value(I64, 1), name="width")
+
+            with b.while_(lambda: b.compare("lt", width.get(), rows)):
+                run, items, merged = width.get(), source.get(), target.get()
+                for low, loop in both_merges(b, rows, run):
+                    middle = b.min(b.binary("add", low, run), rows)
+                    high = b.min(b.binary("add", middle, run), rows)
+                    self._merge(items, merged, low, middle, high, loop)
+                source.set(merged)
+                target.set(items)
+                width.set(b.binary("mul", run, 2))
+            items = source.get()
+            with b.for_(0, rows) as i:
+                frame.store_raw(self.result, [i], b.load(I64, items, i))
+        cost = sizes.multiply(x.shape[0], 60)
+        return frame.kernel(1, cost, sizes.multiply(x.shape[0], 16))
+
+    def _merge(
+        self,
+        items: Operand,
+        merged: Operand,
+        low: Operand,
+        middle: Operand,
+        high: Operand,
+        loop: Loop,
+    ) -> None:
+        b = self.b
+        left, right = b.variable(low, name="left"), b.variable(middle, name="right")
+        with loop(low, high) as i:
+            takes = b.variable(b.convert(b.compare("lt", left.get(), middle), I64), name="takes")
+            with b.if_(b.binary("and", b.ne(takes.get(), 0), b.compare("lt", right.get(), high))):
+                one, two = b.load(I64, items, left.get()), b.load(I64, items, right.get())
+                takes.set(b.convert(b.compare("le", self._compared(one, two), 0), I64))
+            with b.if_(b.ne(takes.get(), 0)):
+                b.store(b.load(I64, items, left.get()), merged, i)
+                left.set(b.binary("add", left.get(), 1))
+            with b.else_():
+                b.store(b.load(I64, items, right.get()), merged, i)
+                right.set(b.binary("add", right.get(), 1))
+
+    def _compared(self, one: Operand, two: Operand) -> Operand:
+        """Below, at or above 0, as the first row is below, equal to or above the second one."""
+        b, frame = self.b, self.frame
+        width = frame.dim(self.x.shape[1])
+        found, at = b.variable(0, I64, name="found"), b.variable(0, I64, name="at")
+
+        def equal_so_far() -> Operand:
+            return b.binary("and", b.eq(found.get(), 0), b.compare("lt", at.get(), width))
+
+        with b.while_(equal_so_far):
+            left, right = (frame.load(self.x, [row, at.get()]) for row in (one, two))
+            below, above = self._below(left, right), self._below(right, left)
+            found.set(b.binary("sub", b.convert(above, I64), b.convert(below, I64)))
+            at.set(b.binary("add", at.get(), 1))
+        return found.get()
+
+    def _below(self, left: Operand, right: Operand) -> Operand:
+        b = self.b
+        below = b.compare("lt", left, right)
+        if not left.type.is_float:
+            return below
+        numbers = b.binary("and", b.eq(left, left), b.ne(right, right))
+        return b.binary("or", below, numbers)

@@ -1,0 +1,371 @@
+"""A `Rows` group for thread blocks: each thread has vectors of its own, 16 bytes wide where it can.
+
+Two forms. In `PointKernel` lanes lie along an outer axis, and every thread computes a few elements
+of it. In `LineKernel` they lie along the inner axis: a warp, or a thread block, has a line in its
+registers from the first pass to the last, and reductions exchange words between threads.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.expressions.reductions import Accumulator
+from sardonyx.kernel.gpu.tile_copy import unflatten
+from sardonyx.kernel.language.alignment import divisible, runs
+from sardonyx.kernel.language.builder import Builder
+from sardonyx.kernel.language.compiled import Kernel, symbols_of
+from sardonyx.kernel.language.program import Operand
+from sardonyx.kernel.language.threads import THREADS, WARP, WARPS, ThreadBuilder
+from sardonyx.kernel.language.types import I1, I32
+from sardonyx.kernel.loops.block_sizes import Grain, Tiling
+from sardonyx.kernel.loops.member import Member
+from sardonyx.kernel.loops.rows import RowsKernel
+from sardonyx.kernel.loops.rows_schedule import RowsSchedule
+from sardonyx.plan.axes import extent_of, offset_of
+from sardonyx.plan.groups import Rows
+from sardonyx.tensor.scalar import Scalar, load
+from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
+
+#: Bytes that a thread reads at once, and most lanes of its vectors.
+_ACCESS_BYTES, _MOST_LANES = 16, 8
+#: Thread blocks of a multiprocessor that may have all registers between them.
+_FEW_BLOCKS = 2
+#: Elements of a line that a thread holds: a warp takes a line up to the first number.
+_FEW, _MOST = 32, 64
+
+
+def thread_form(
+    group: Rows, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling, grain: Grain, name: str
+) -> RowsKernel | None:
+    """The kernel of a group for thread blocks; None if it has another form.
+
+    Args:
+        group: What to compute.
+        strides: Elements per step along each axis, for every buffer.
+        tiling: What is known of the device.
+        grain: How much a block does.
+        name: Symbol name.
+    """
+    schedule = RowsSchedule.fitting(group, strides, _MOST_LANES, grain)
+    if schedule.vector is None or schedule.endless:
+        return None
+    if not schedule.vector_inside:
+        if any(m.in_scratch for m in schedule.members):
+            return None
+        return PointKernel(schedule, tiling, name)
+    length = extent_of(schedule.vector)
+    positions = any(m.stage.kind.startswith("arg") for m in schedule.members)
+    if positions or len(schedule.inner) > 1 or not isinstance(length, int) or length < 1:
+        return None
+    return LineKernel(schedule, tiling, name) if length <= _MOST * THREADS else None
+
+
+class _ThreadKernel(RowsKernel):
+    """What both forms share.
+
+    Args:
+        schedule: How the kernel goes over the group's axes.
+        tiling: What is known of the device.
+        name: Symbol name.
+    """
+
+    def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
+        super().__init__(schedule, name)
+        self.tiling, self.lanes = tiling, 1
+        assert schedule.vector is not None  # noqa: S101 - `thread_form` saw to it
+        self.vector: Dim = schedule.vector
+        self.axis = sizes.variable(self.vector)
+        self.length = extent_of(self.vector)
+
+    def _new_builder(self) -> Builder:
+        self.threads = ThreadBuilder(self.name, self.parameters.types())
+        return self.threads
+
+    def _widest(self) -> int:
+        """Lanes of the narrowest type that is walked along the axis, as far as they fit."""
+        widths = [_ACCESS_BYTES]
+        for member in self.schedule.members:
+            tensors = [(x.tensor, x.at) for x in loads_of(member.body)]
+            if member.in_memory:
+                tensors.append((member.stage.root.buffer, member.indices))
+            for tensor, at in tensors:
+                offset = offset_of(self.schedule.strides[tensor], at)
+                step = sizes.coefficient_of(offset, self.axis)
+                if step is not None and step[0] == 1:
+                    widths.append(tensor.dtype.size_bytes)
+        lanes = min(_MOST_LANES, _ACCESS_BYTES // min(widths))
+        while lanes > 1 and not divisible(self.length, lanes):
+            lanes //= 2
+        return lanes
+
+    def _aligned(self, offset: Dim) -> bool:
+        return self.tiling.aligned and runs(offset, self.axis, self.lanes)
+
+    def _first(self) -> Operand:
+        """The number of a thread in its thread block."""
+        b = self.threads
+        return b.binary("add", b.binary("mul", b.warp_of_block(), WARP), b.thread())
+
+
+class PointKernel(_ThreadKernel):
+    """Lanes along an outer axis, each thread a vector of them.
+
+    Where too few threads would have work, vectors are shorter. If a run decides that, and elements
+    are sums that are worth it (windows), the kernel has both forms.
+
+    Attributes:
+        short: Lanes where few threads have work; 0 if there is one form.
+    """
+
+    def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
+        super().__init__(schedule, tiling, name)
+        self.lanes, self.short = self._widest(), 0
+        least = self._least_lanes()
+        if isinstance(self._vectors(1), int):
+            self.lanes = least
+        elif least < self.lanes and schedule.inner:
+            self.short = least
+        schedule.lanes = self.lanes
+
+    def build(self) -> Kernel:
+        """See `RowsKernel.build`.
+
+        Where few threads have much to read, what counts is how many loads are under way. An
+        assembler that keeps registers for threads that do not come has fewer.
+        """
+        made = super().build()
+        if self.schedule.inner and isinstance(made.blocks, int):
+            of_each = -(-made.blocks // (WARPS * self.tiling.processors))
+            made.program.resident = max(1, of_each) if of_each <= _FEW_BLOCKS else 0
+        return made
+
+    def _least_lanes(self) -> int:
+        """Of vectors with which all threads have work, even where sizes of a run are 1."""
+        lanes = self.lanes
+        while lanes > 1:
+            count = self._vectors(lanes)
+            symbols = {atom.name: 1 for atom in symbols_of(count)}
+            if sizes.evaluate(count, symbols) >= self._room:
+                break
+            lanes //= 2
+        return lanes
+
+    @property
+    def _room(self) -> int:
+        """Threads that the device has room for."""
+        return self.tiling.processors * THREADS
+
+    def _vectors(self, lanes: int) -> Dim:
+        along = integer.floordiv(self.length, lanes)
+        counts = map(self.schedule.block_count, self.schedule.block_axes)
+        return sizes.product((*counts, along))
+
+    def _blocks(self) -> Dim:
+        long = self._blocks_of(self.lanes)
+        if not self.short:
+            return long
+        is_many = integer.minimum(1, integer.floordiv(self._vectors(self.lanes), self._room))
+        is_few = sizes.add(1, sizes.multiply(is_many, -1))
+        short = self._blocks_of(self.short)
+        return sizes.add(sizes.multiply(is_many, long), sizes.multiply(is_few, short))
+
+    def _blocks_of(self, lanes: int) -> Dim:
+        return sizes.multiply(integer.ceildiv(self._vectors(lanes), THREADS), WARPS)
+
+    def _write(self) -> None:
+        s, b = self.schedule, self.threads
+        places = self.parameters.places(b, s.strides)
+        outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
+        if s.reads_anyway:
+            outside.has_lanes = s.has_lanes
+        every = [*s.outer, *s.inner]
+        self._hoist(outside, s.members, every, unrolled=False)
+        extents = {v: outside.dim(extent_of(v)) for v in every}
+        counts = [outside.dim(s.block_count(axis)) for axis in s.block_axes]
+        forms = [
+            (n, outside.dim(integer.floordiv(self.length, n)), outside.dim(self._vectors(n)))
+            for n in (self.lanes, self.short)
+            if n
+        ]
+        first = self._first()
+        with b.parallel() as block:
+            flat = b.binary("add", b.binary("mul", block, THREADS), first)
+
+            def write(lanes: int, along: Operand, total: Operand) -> None:
+                s.lanes = self.lanes = lanes
+                with b.if_(b.compare("lt", flat, total)):
+                    self._write_vector(outside, extents, b.coordinates(flat, [*counts, along]))
+
+            if not self.short:
+                write(*forms[0])
+                return
+            long, short = forms
+            with b.if_(b.compare("lt", long[-1], self._room)):
+                write(*short)
+            with b.else_():
+                write(*long)
+
+    def _write_vector(
+        self, outside: Expression, extents: dict[Dim, Operand], found: list[Operand]
+    ) -> None:
+        """What one thread computes, by the coordinates of its vector."""
+        s, b = self.schedule, self.threads
+        *found, place = found
+        atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
+        position = b.binary("mul", place, self.lanes)
+        for level, copies, _ in self._copies(outside, atoms, s.members):
+            members = [m for copy in copies for m in copy]
+            self._hoist(level, members, [self.vector, *s.inner], unrolled=True)
+            inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
+            inside.aligned = self._aligned if self.lanes > 1 else None
+            self._write_row(inside, copies, extents)
+
+
+class LineKernel(_ThreadKernel):
+    """Lanes along the inner axis: a line stays in the registers of a warp or a thread block."""
+
+    def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
+        super().__init__(schedule, tiling, name)
+        assert isinstance(self.length, int)  # noqa: S101 - `thread_form` saw to it
+        self.size = self.length
+        self.sharing = WARP if self.size <= _FEW * WARP else THREADS
+        self.lanes = self._widest()
+        while self.lanes > 1 and self.lanes * self.sharing > self.size:
+            self.lanes //= 2
+        schedule.lanes = self.lanes
+        self.pieces = -(-self.size // (self.lanes * self.sharing))
+
+    def _blocks(self) -> Dim:
+        lines = sizes.product(map(extent_of, self.schedule.outer))
+        blocks = integer.ceildiv(lines, WARPS) if self.sharing == WARP else lines
+        return sizes.multiply(blocks, WARPS)
+
+    def _write(self) -> None:
+        s, b = self.schedule, self.threads
+        places = self.parameters.places(b, s.strides)
+        outside = Expression(b, self.parameters.atoms(b), places.__getitem__)
+        self._hoist(outside, s.members, [*s.outer, *s.inner], unrolled=False)
+        for axis in s.outer:
+            outside.dim(extent_of(axis))
+        lines = outside.dim(sizes.product(map(extent_of, s.outer)))
+        reductions = sum(m.stage.full and m.stage.kind != "map" for m in s.members)
+        if self.sharing == THREADS and reductions:
+            self.meeting = b.shared_by_block(8 * WARPS * reductions)
+        self.warp, self.number = b.warp_of_block(), b.thread()
+        self.first = self._first() if self.sharing == THREADS else self.number
+        with b.parallel() as block:
+            line = block
+            if self.sharing == WARP:
+                line = b.binary("add", b.binary("mul", block, WARPS), self.warp)
+            with b.if_(b.compare("lt", line, lines)):
+                level = outside.child(unflatten(b, outside, line, s.outer))
+                self._hoist(level, s.members, s.inner, unrolled=False)
+                self._write_line(level)
+            if self.sharing == THREADS and reductions:
+                b.barrier()
+
+    def _write_line(self, level: Expression) -> None:
+        b, s = self.threads, self.schedule
+        pieces, self.inside = [], []
+        for number in range(self.pieces):
+            vector = b.binary("add", self.first, number * self.sharing)
+            position = b.binary("mul", vector, self.lanes)
+            whole = (number + 1) * self.sharing * self.lanes <= self.size
+            self.inside.append(None if whole else b.compare("lt", position, self.size))
+            if not whole:  # what is read there counts nothing
+                position = b.min(position, self.size - self.lanes)
+            piece = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
+            piece.aligned = self._aligned if self.lanes > 1 else None
+            pieces.append(piece)
+        known: dict[Scalar, Operand] = {}
+        self.meetings = 0
+        for number in range(1 + max(m.level for m in s.members)):
+            here = [m for m in s.members if m.level == number]
+            for member in (m for m in here if not m.stage.full):
+                value = level.scalar(member.body)
+                self._give(level, member, value, known)
+                level = level.child(values=known)
+            pieces = [p.child(values=known, vector=self.axis, lanes=self.lanes) for p in pieces]
+            pieces, found = self._pass(pieces, [m for m in here if m.stage.full])
+            for member, accumulator in found:
+                self._give(level, member, self._together(accumulator), known)
+            level = level.child(values=known)
+
+    def _pass(
+        self, pieces: list[Expression], members: list[Member]
+    ) -> tuple[list[Expression], list[tuple[Member, Accumulator]]]:
+        """One pass over the pieces of a line; also where the next one finds its values."""
+        b = self.threads
+        sums: list[tuple[Member, Accumulator]] = []
+        for member in members:
+            stage = member.stage
+            if stage.kind != "map":
+                kinds = stage.root.tensor.dtype, member.body.dtype
+                sums.append((member, Accumulator(b, stage.kind, *kinds, self.lanes)))
+        accumulators = dict(sums)
+        following: list[Expression] = []
+        written: list[tuple[Expression, Member, Operand, Operand | None]] = []
+        for piece, inside in zip(pieces, self.inside, strict=True):
+            level = piece
+            for member in members:
+                if member in accumulators:
+                    mask = None if inside is None else b.splat(inside, self.lanes)
+                    accumulators[member].add_value(level, member.body, mask)
+                    continue
+                value = level.scalar(member.body)
+                if member.in_memory:
+                    written.append((level, member, level.stored(member.body), inside))
+                own = {load(member.stage.root.buffer, member.indices): value}
+                level = level.child(values=own, vector=self.axis, lanes=self.lanes)
+            following.append(level)
+        # All is read before anything is written: no read waits for a write.
+        for each in written:
+            self._store(*each)
+        return following, sums
+
+    def _store(
+        self, level: Expression, member: Member, stored: Operand, inside: Operand | None
+    ) -> None:
+        """Write an element, or the lanes, where they count."""
+        buffer = member.stage.root.buffer
+        if inside is None:
+            level.write(buffer, member.indices, stored)
+            return
+        with self.threads.if_(inside):
+            here = level.child(vector=level.vector, lanes=level.lanes)
+            here.write(buffer, member.indices, stored)
+
+    def _give(
+        self, level: Expression, member: Member, value: Operand, known: dict[Scalar, Operand]
+    ) -> None:
+        """What a line has one of: later passes read it, and one thread writes it."""
+        b = self.threads
+        known[load(member.stage.root.buffer, member.indices)] = value
+        if member.in_memory:
+            with b.if_(b.eq(self.first, 0)):
+                level.child().store(member.stage.root.buffer, member.indices, value)
+
+    def _together(self, accumulator: Accumulator) -> Operand:
+        """One value of all threads of a line."""
+        b = self.threads
+        value: Operand = accumulator.finish(horizontal=True)
+        distance = WARP // 2
+        while distance:
+            value = accumulator.joined(value, b.across(value, distance))
+            distance //= 2
+        if self.sharing == WARP:
+            return value
+        kind = value.type
+        place = b.offset(self.meeting, 8 * WARPS * self.meetings)
+        self.meetings += 1
+        with b.if_(b.eq(self.number, 0)):
+            b.store(b.convert(value, I32) if kind == I1 else value, place, self.warp)
+        b.barrier()
+        held = I32 if kind == I1 else kind
+        parts = [b.convert(b.load(held, place, k), kind) for k in range(WARPS)]
+        value = parts[0]
+        for part in parts[1:]:
+            value = accumulator.joined(value, part)
+        return value

@@ -1,0 +1,243 @@
+"""A `Product` in tiles of thread blocks: factors staged in shared memory, sums in registers.
+
+Steps of the sum are copied ahead of their use, into as many stages as shared memory has. The
+finished tile goes through shared memory, too, so that the epilogue runs over whole rows of it.
+`tile_schedule` decides on axes and sizes.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.expressions.representation import value_type
+from sardonyx.kernel.gpu.split_k_reduction import Meeting, Part
+from sardonyx.kernel.gpu.tile_copy import Copier, Step, unflatten
+from sardonyx.kernel.gpu.tile_multiply import MatrixMultiplier, Multiplier, SumMultiplier
+from sardonyx.kernel.gpu.tile_pipeline import Pipeline
+from sardonyx.kernel.gpu.tile_schedule import TileSchedule
+from sardonyx.kernel.language.alignment import divisible, runs
+from sardonyx.kernel.language.compiled import Kernel, Parameters
+from sardonyx.kernel.language.program import Operand
+from sardonyx.kernel.language.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
+from sardonyx.kernel.language.types import I64
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.tensor.tensor import Buffer, buffer
+from sardonyx.tensor.traverse import loads_of
+
+#: Elements between the ends of two rows of a finished tile: other banks for the next row.
+_GAP = 8
+
+
+class TileKernel:
+    """Builds the kernel of one contraction.
+
+    Args:
+        schedule: Its axes and sizes.
+        name: Symbol name.
+        parts: Into how many parts the sum is cut.
+        used: 1 if a run uses the kernel, else 0.
+
+    Attributes:
+        partial: Where parts of the sum meet; None if there is one part.
+    """
+
+    def __init__(self, schedule: TileSchedule, name: str, parts: Dim = 1, used: Dim = 1) -> None:
+        self.schedule, self.name, self.parts, self.used = schedule, name, parts, used
+        self.partial: Buffer | None = None
+        if parts != 1:
+            s = schedule
+            # One part meets no other: it needs no memory.
+            held = sizes.product((parts, integer.minimum(1, sizes.add(parts, -1)), used))
+            shape = (held, s.tiles(), s.shape.rows, s.shape.columns)
+            self.partial = buffer("partial sums", shape, s.group.accumulator)
+            s.strides[self.partial] = (0,) * len(shape)
+
+    def build(self) -> Kernel:
+        """The kernel; its blocks are counted in warps."""
+        s = self.schedule
+        bodies = (s.left.body, s.right.body, s.epilogue)
+        touched = [x.buffer for body in bodies for x in loads_of(body) if x is not s.token]
+        touched.append(s.group.root.buffer)
+        dims: list[Dim] = [*s.lead, *s.rows, *s.columns, *s.taps, s.depth, *s.store_at]
+        dims += [s.left.limit, s.right.limit, self.parts]
+        if self.partial is not None:
+            touched.append(self.partial)
+        for tensor in touched:
+            dims += s.strides.get(tensor, ()) or ()
+        for body in bodies:
+            dims += list(dims_of(body))
+        parameters = Parameters(touched, dims)
+        self.b = b = ThreadBuilder(self.name, parameters.types())
+        self.places = places = parameters.places(b, s.strides)
+        self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
+        self._write()
+        blocks = sizes.product((s.tiles(), self.parts, self.used, WARPS))
+        work = sizes.product((s.lead_count(), s.row_count(), s.column_count(), s.steps()))
+        return Kernel(b.program, parameters.arguments, blocks, integer.ceildiv(work, 8))
+
+    # -- frame --------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        s, b, dim = self.schedule, self.b, self.outside.dim
+        self.thread = b.binary("add", b.binary("mul", b.warp_of_block(), WARP), b.thread())
+        self.shared = b.shared_by_block(self._shared_bytes())
+        maker = MatrixMultiplier if s.unit.is_matrix else SumMultiplier
+        self.multiplier: Multiplier = maker(b, s)
+        steps, parts = dim(s.steps()), dim(self.parts)
+        each = b.binary("div", b.binary("add", steps, b.binary("sub", parts, 1)), parts)
+        row_tiles, column_tiles = dim(s.row_tiles()), dim(s.column_tiles())
+        tiles = dim(s.tiles())
+        for axis in (*s.lead, *s.rows, *s.columns, *s.taps, s.depth):
+            dim(extent_of(axis))
+        with b.parallel() as block:
+            tile, part = b.binary("rem", block, tiles), b.binary("div", block, tiles)
+            tile_row, rest = b.binary("rem", tile, row_tiles), b.binary("div", tile, row_tiles)
+            column, rest = b.binary("rem", rest, column_tiles), b.binary("div", rest, column_tiles)
+            level = self.outside.child(unflatten(b, self.outside, rest, s.lead))
+            first = b.binary("mul", part, each)
+            last = b.min(b.binary("add", first, each), steps)
+            first_row = b.binary("mul", tile_row, s.shape.rows)
+            first_column = b.binary("mul", column, s.shape.columns)
+            self.multiplier.clear()
+            self._sum(level, first, last, first_row, first_column)
+            self._finish(level, first_row, first_column, Part(tile, part, tiles, parts))
+            b.barrier()
+
+    def _stage_bytes(self) -> int:
+        return self.schedule.left.size_bytes + self.schedule.right.size_bytes
+
+    def _shared_bytes(self) -> int:
+        s = self.schedule
+        self.pitch = s.shape.columns + _GAP
+        row_bytes = self.pitch * s.unit.sum.size_bytes
+        self.pass_rows = s.shape.rows
+        while self.pass_rows * row_bytes + 16 > SHARED_BYTES:
+            self.pass_rows //= 2
+        #: Behind a finished tile there is room for a word.
+        self.behind = self.pass_rows * row_bytes
+        return max(s.shape.stages * self._stage_bytes(), self.behind + 16)
+
+    # -- the sum ------------------------------------------------------------------------------
+
+    def _sum(
+        self, level: Expression, first: Operand, last: Operand, row: Operand, column: Operand
+    ) -> None:
+        """Sum the steps from `first` to `last`."""
+        s, b = self.schedule, self.b
+        copiers = [Copier(f, level, self.thread) for f in (s.left, s.right)]
+        lines = [c.lines(first) for c, first in zip(copiers, (row, column), strict=True)]
+        counter = _Steps(level, s, first)
+
+        def fetch(number: Operand) -> list[Step]:
+            taps, depth = counter.values()
+            counter.advance()
+            return [Step(x, taps, depth) for x in lines]
+
+        def use(tiles: list[Operand], number: Operand) -> None:
+            self.multiplier.step(*tiles)
+
+        pipeline = Pipeline(b, self.shared, copiers, s.shape.stages)
+        pipeline.run(first, last, fetch, use)
+
+    # -- the result ---------------------------------------------------------------------------
+
+    def _finish(
+        self, level: Expression, first_row: Operand, first_column: Operand, part: Part
+    ) -> None:
+        s, b = self.schedule, self.b
+        lanes = self._lanes()
+        per_row = s.shape.columns // lanes
+        step = max(1, THREADS // per_row)
+        column = b.binary("mul", b.binary("rem", self.thread, per_row), lanes)
+        start = b.binary("div", self.thread, per_row)
+        at_column = b.binary("add", first_column, column)
+        n_rows, n_columns = level.dim(s.row_count()), level.dim(s.column_count())
+        for passed in range(0, s.shape.rows, self.pass_rows):
+            if passed:
+                b.barrier()
+            self.multiplier.put(self.shared, self.pitch, passed, self.pass_rows)
+            b.barrier()
+            low = b.binary("add", first_row, passed)
+            high = b.min(b.binary("sub", n_rows, low), self.pass_rows)
+            finishes: Operand = b.compare("lt", at_column, n_columns)
+            if self.partial is not None:
+                meeting = Meeting(
+                    b, s, self.places[self.partial].pointer, self.shared, self.behind, self.pitch
+                )
+                is_last = meeting.meet(part, self.thread, start, column, step, lanes)
+                finishes = b.binary("and", finishes, is_last)
+            with b.if_(finishes):
+                axis = sizes.variable(s.columns[-1]) if s.columns else None
+                atoms = unflatten(b, level, at_column, s.columns)
+                inner = level.child(atoms, vector=axis, lanes=lanes)
+                inner.aligned = self._aligned if lanes > 1 else None
+                moving = frozenset(map(sizes.variable, s.rows))
+                inner.hoist([s.epilogue], moving, frozenset((s.token,)))
+                with b.for_(start, high, step) as r:
+                    place = b.binary("add", b.binary("mul", r, self.pitch), column)
+                    self._row(inner, b.binary("add", low, r), place, lanes)
+
+    def _row(self, level: Expression, row: Operand, place: Operand, lanes: int) -> None:
+        s, b = self.schedule, self.b
+        size = s.unit.sum.size_bytes
+        total: Operand = b.load(
+            s.unit.sum.with_lanes(lanes), self.shared, place, align_bytes=lanes * size
+        )
+        total = b.convert(total, value_type(s.token.dtype))
+        atoms: dict[Atom, Operand] = unflatten(b, level, row, s.rows)
+        here = level.child(atoms, values={s.token: total}, vector=level.vector, lanes=lanes)
+        here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
+
+    def _aligned(self, offset: Dim) -> bool:
+        axis = sizes.variable(self.schedule.columns[-1])
+        return self.schedule.tiling.aligned and runs(offset, axis, self._lanes())
+
+    def _lanes(self) -> int:
+        """Neighbouring columns that a thread finishes at once."""
+        s = self.schedule
+        if not s.columns:
+            return 1
+        lanes = 16 // s.unit.sum.size_bytes
+        while lanes > 1 and not divisible(extent_of(s.columns[-1]), lanes):
+            lanes //= 2
+        return lanes
+
+
+class _Steps:
+    """Where the sum is: the values of the taps, and the first element along the depth."""
+
+    def __init__(self, level: Expression, schedule: TileSchedule, first: Operand) -> None:
+        self.b, self.schedule = level.builder, schedule
+        b, s = self.b, schedule
+        along = level.dim(integer.ceildiv(extent_of(s.depth), s.depth_tile))
+        self.end = b.binary("mul", along, s.depth_tile)
+        self.extents = [level.dim(extent_of(t)) for t in s.taps]
+        self.depth = b.variable(0, I64, name="depth")
+        self.taps = [b.variable(0, I64, name="tap") for _ in s.taps]
+        if not s.taps:
+            self.depth.set(b.binary("mul", first, s.depth_tile))
+            return
+        self.depth.set(b.binary("mul", b.binary("rem", first, along), s.depth_tile))
+        rest = b.binary("div", first, along)
+        for tap, value in zip(self.taps, b.coordinates(rest, self.extents), strict=True):
+            tap.set(value)
+
+    def values(self) -> tuple[dict[Atom, Operand], Operand]:
+        """The taps' values, and the first element."""
+        pairs = zip(self.schedule.taps, self.taps, strict=True)
+        return {sizes.variable(t): r.get() for t, r in pairs}, self.depth.get()
+
+    def advance(self) -> None:
+        """Go on by one step."""
+        b = self.b
+        following = b.binary("add", self.depth.get(), self.schedule.depth_tile)
+        if not self.taps:
+            self.depth.set(following)
+            return
+        over: Operand = b.compare("ge", following, self.end)
+        self.depth.set(b.select(over, 0, following))
+        for tap, extent in reversed(list(zip(self.taps, self.extents, strict=True))):
+            moved = b.binary("add", tap.get(), b.convert(over, I64))
+            over = b.eq(moved, extent)
+            tap.set(b.select(over, b.value(I64, 0), moved))

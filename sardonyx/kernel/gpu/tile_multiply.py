@@ -1,0 +1,184 @@
+"""Multiplies the tiles of two factors in shared memory: sums stay in the threads' registers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sardonyx.kernel.gpu.tile_factor import WORD, Factor
+from sardonyx.kernel.gpu.tile_fragments import Fragments, Lane
+from sardonyx.kernel.gpu.tile_schedule import TileSchedule
+from sardonyx.kernel.language.builder import Register
+from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.threads import THREADS, WARP, ThreadBuilder
+from sardonyx.kernel.language.types import F32
+
+
+class Multiplier(Protocol):
+    """Sums of one tile, held by the threads of a block."""
+
+    def clear(self) -> None:
+        """Begin a sum."""
+
+    def step(self, left: Operand, right: Operand) -> None:
+        """Add the product of two tiles, whose addresses are given."""
+
+    def put(self, target: Operand, pitch: int, first: int, count: int) -> None:
+        """Write rows `first` to `first + count` of the sums, in rows of `pitch` elements."""
+
+
+class MatrixMultiplier:
+    """By matrix units: each warp computes a part of the tile, in pieces of 16 by 8.
+
+    What a thread holds of a piece is laid down by PTX: of the factors, words of 32 bits in line
+    `t / 4` and `t / 4 + 8`, at word `t % 4` and `t % 4 + 4`; of the sums, two columns at
+    `2 (t % 4)` of the same lines. (PTX ISA, matrix fragments of mma.m16n8k16 and mma.m16n8k8.)
+    """
+
+    def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
+        self.b, self.kind, s = b, schedule.unit.kind, schedule.shape
+        lane = self.lane = Lane(b)
+        warp = b.warp_of_block()
+        self.warp_row = b.binary("div", warp, s.warp_columns)
+        warp_column = b.binary("rem", warp, s.warp_columns)
+        self.rows, self.columns = s.rows // s.warp_rows, s.columns // s.warp_columns
+        self.first_row = b.binary("mul", self.warp_row, self.rows)
+        self.first_column = b.binary("mul", warp_column, self.columns)
+        words = schedule.unit.kind == "tf32"
+        self.left = Fragments(lane, schedule.left, self.first_row, self.rows // 16, words=words)
+        self.right = Fragments(
+            lane, schedule.right, self.first_column, self.columns // 16, words=words,
+            depth_first=True,
+        )  # fmt: skip
+        zero = Constant(F32.with_lanes(4), 0)
+        self.sums = [
+            [b.variable(zero, name="sum") for _ in range(self.columns // 8)]
+            for _ in range(self.rows // 16)
+        ]
+
+    def clear(self) -> None:
+        """See `Multiplier`."""
+        for row in self.sums:
+            for register in row:
+                register.set(0.0)
+
+    def step(self, left: Operand, right: Operand) -> None:
+        """See `Multiplier`."""
+        b = self.b
+        for k in range(self.left.steps):
+            rows = [self.left.read(left, piece, k) for piece in range(self.rows // 16)]
+            columns = [self.right.read(right, piece, k) for piece in range(self.columns // 16)]
+            for row, a in zip(self.sums, rows, strict=True):
+                for number, register in enumerate(row):
+                    words = columns[number // 2]
+                    pair = words[number % 2 * 2 : number % 2 * 2 + 2]
+                    register.set(b.multiply_matrices(self.kind, a, pair, register.get()))
+
+    def put(self, target: Operand, pitch: int, first: int, count: int) -> None:
+        """See `Multiplier`; `first` and `count` are multiples of what a warp computes."""
+        b = self.b
+        inside = b.binary(
+            "and", b.compare("ge", self.first_row, first),
+            b.compare("lt", self.first_row, first + count),
+        )  # fmt: skip
+        with b.if_(inside):
+            row = b.binary("add", b.binary("sub", self.first_row, first), self.lane.group)
+            column = b.binary("add", self.first_column, b.binary("mul", self.lane.member, 2))
+            at = b.binary("add", b.binary("mul", row, pitch), column)
+            place = b.offset(target, at, F32)
+            for i, sums in enumerate(self.sums):
+                for j, register in enumerate(sums):
+                    total = register.get()
+                    for half in range(2):
+                        pair = b.shuffle(total, total, (2 * half, 2 * half + 1))
+                        index = (16 * i + 8 * half) * pitch + 8 * j
+                        b.store(pair, place, index, align_bytes=8)
+
+
+class SumMultiplier:
+    """By ordinary multiplications: each thread sums some lines of one factor by some of the other.
+
+    Threads lie in 8 rows and 16 columns. A thread's lines lie 8 (or 16) apart, or in groups of a
+    word if words run along the lines.
+    """
+
+    ROWS, COLUMNS = 8, THREADS // 8
+
+    def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
+        self.b, self.type = b, schedule.unit.sum
+        self.tile_depth = schedule.depth_tile
+        thread = b.binary("add", b.binary("mul", b.warp_of_block(), WARP), b.thread())
+        row, column = b.binary("div", thread, self.COLUMNS), b.binary("rem", thread, self.COLUMNS)
+        self.left = _Lines(b, schedule.left, row, self.ROWS)
+        self.right = _Lines(b, schedule.right, column, self.COLUMNS)
+        self.sums: list[list[Register]] = [
+            [b.variable(Constant(self.type, 0), name="sum") for _ in self.right.lines]
+            for _ in self.left.lines
+        ]
+
+    def clear(self) -> None:
+        """See `Multiplier`."""
+        for row in self.sums:
+            for register in row:
+                register.set(Constant(self.type, 0))
+
+    def step(self, left: Operand, right: Operand) -> None:
+        """See `Multiplier`."""
+        b, word = self.b, self.left.factor.word
+        with b.for_(0, self.tile_depth // word) as chunk:
+            rows = self.left.read(left, chunk)
+            columns = self.right.read(right, chunk)
+            for k in range(word):
+                for i, line in enumerate(self.sums):
+                    for j, register in enumerate(line):
+                        x, y, old = rows[k][i], columns[k][j], register.get()
+                        if self.type.is_float:
+                            register.set(b.fma(x, y, old))
+                        else:
+                            register.set(b.binary("add", old, b.binary("mul", x, y)))
+
+    def put(self, target: Operand, pitch: int, first: int, count: int) -> None:
+        """See `Multiplier`; `first` is 0 and `count` all."""
+        b = self.b
+        for row, line in zip(self.sums, self.left.lines, strict=True):
+            start = b.offset(target, b.binary("mul", line, pitch), self.type)
+            for register, column in zip(row, self.right.lines, strict=True):
+                b.store(register.get(), start, column)
+
+
+class _Lines:
+    """What a thread reads of one factor: `lines` are the numbers of its lines."""
+
+    def __init__(self, b: ThreadBuilder, factor: Factor, number: Operand, threads: int) -> None:
+        self.b, self.factor = b, factor
+        count = factor.tile_lines // threads
+        word = factor.word
+        self.lines: list[Operand] = []
+        if factor.along == "depth":
+            self.lines = [b.binary("add", number, threads * i) for i in range(count)]
+            return
+        for i in range(count // word):
+            first = b.binary("mul", b.binary("add", number, threads * i), word)
+            self.lines += [b.binary("add", first, e) for e in range(word)]
+
+    def read(self, tile: Operand, chunk: Operand) -> list[list[Operand]]:
+        """For each element of a word along the depth, the elements of the lines."""
+        b, f = self.b, self.factor
+        kind = f.element.with_lanes(f.word)
+
+        def word(row: Operand, number: Operand) -> list[Operand]:
+            place = b.offset(tile, f.word_offset(b, row, number))
+            loaded = b.load(kind, place, align_bytes=WORD)
+            return [b.extract(loaded, lane) for lane in range(f.word)]
+
+        if f.along == "depth":
+            found = [word(line, chunk) for line in self.lines]
+            return [[x[k] for x in found] for k in range(f.word)]
+        first = b.binary("mul", chunk, f.word)
+        result = []
+        for k in range(f.word):
+            row = b.binary("add", first, k)
+            elements: list[Operand] = []
+            for line in self.lines[:: f.word]:
+                elements += word(row, b.binary("div", line, f.word))
+            result.append(elements)
+        return result

@@ -1,0 +1,100 @@
+"""Writes programs of kind `block`: what each thread of a GPU's thread block does.
+
+Such a program is a kernel whose blocks are computed by a thread block each, with memory that its
+threads share. Vectors are a thread's own. Barriers, and what warps do together, must be reached by
+all threads alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.kernel.language.builder import Builder
+from sardonyx.kernel.language.program import Effect, Operand, Value
+from sardonyx.kernel.language.types import F32, I32, I64, PTR, Type
+from sardonyx.kernel.language.words import by_words
+
+#: Threads of a thread block, and of a warp.
+THREADS = 128
+WARP = 32
+#: Warps of a thread block: so many times a kernel's blocks are counted.
+WARPS = THREADS // WARP
+#: Parameters of a kernel behind its slots: how many blocks there are, and the context.
+TRAILING = ("blocks", "context")
+#: Shared memory that every thread block can have.
+SHARED_BYTES = 48 * 2**10
+
+
+class ThreadBuilder(Builder):
+    """A `Builder` with what only threads of a GPU have; for programs of kind `block`.
+
+    Args:
+        name: Symbol name.
+        parameters: Names and types of the slots.
+    """
+
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Type]]) -> None:
+        trailing = zip(TRAILING, (I64, PTR), strict=True)
+        super().__init__(name, [*parameters, *trailing], kind="block")
+
+    def thread(self) -> Value:
+        """The number of the thread in its warp."""
+        return self.let(I64, "thread", [])
+
+    def warp_of_block(self) -> Value:
+        """The number of the warp in its thread block."""
+        return self.let(I64, "warp_of_block", [])
+
+    def shared_by_block(self, size_bytes: int) -> Value:
+        """Memory that the threads of a thread block share, aligned to 128 bytes."""
+        return self.let(PTR, "shared_by_block", [], size_bytes=size_bytes)
+
+    def barrier(self) -> None:
+        """All threads of the thread block get here before any goes on."""
+        self.append(Effect("barrier", ()))
+
+    def copy_async(self, target: Operand, source: Operand, inside: Operand, size: int) -> None:
+        """Begin to copy 4, 8 or 16 bytes to shared memory; zeros where not `inside`."""
+        self.append(Effect("copy_async", (target, source, inside), (("size_bytes", size),)))
+
+    def commit_copies(self) -> None:
+        """The copies begun since the last time are a group."""
+        self.append(Effect("commit_copies", ()))
+
+    def wait_copies(self, pending: int) -> None:
+        """Wait until at most so many groups of this thread's copies are under way."""
+        self.append(Effect("wait_copies", (), (("pending", pending),)))
+
+    def load_matrix(self, pointer: Operand, *, transposed: bool) -> Value:
+        """Four 8 by 8 matrices of 16-bit elements, spread over the warp.
+
+        Each thread names the address of one row of 16 bytes: thread `8 m + r` row `r` of matrix
+        `m`. It gets elements `2 (t % 4)` and the next of row `t / 4` of each matrix, or of column
+        `t / 4` if `transposed`.
+        """
+        return self.let(I32.with_lanes(4), "load_matrix", [pointer], transposed=transposed)
+
+    def multiply_matrices(
+        self, kind: str, a: Sequence[Operand], b: Sequence[Operand], c: Operand
+    ) -> Value:
+        """`a b + c`, 16 by 8 elements in f32, spread over the warp as PTX's `mma.sync` has it.
+
+        kind: `f16` or `bf16`, 16 by 16 times 16 by 8; or `tf32`, 16 by 8 times 8 by 8.
+        """
+        return self.let(F32.with_lanes(4), "multiply_matrices", [*a, *b, c], kind=kind)
+
+    def power_of_two(self, x: Operand) -> Value:
+        """`2^x` as the hardware has it, with an error of up to 2 ulp."""
+        return self.let(F32, "power_of_two", [x])
+
+    def across(self, x: Operand, distance: int) -> Operand:
+        """The value of the thread whose number differs in one bit."""
+
+        def move(word: Operand) -> Operand:
+            return self.let(I32, "shuffle_across", [word], number=distance)
+
+        return by_words(self, x, move)
+
+    def to_tf32(self, x: Operand) -> Value:
+        """A float with 10 bits of mantissa, as its bits; ties away from zero."""
+        return self.let(I32, "to_tf32", [x])

@@ -1,0 +1,458 @@
+"""How a `Rows` group becomes loops: which axes, in which pass each member runs, where lanes lie.
+
+Lanes lie along an inner axis, or along an outer one where that is the contiguous one (pooling over
+channels-last images): then every lane is a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.kernel.expressions.strided import LONGEST_STRIDE
+from sardonyx.kernel.loops.block_sizes import FEW_CORES, Grain
+from sardonyx.kernel.loops.interleaved_blocks import choose_interleaved
+from sardonyx.kernel.loops.member import Member
+from sardonyx.kernel.loops.peel_borders import LanePart, away_from_borders, divide_lanes
+from sardonyx.kernel.loops.register_blocking import WindowBlocks, choose_blocks, members_at
+from sardonyx.kernel.loops.transpose_tiles import TurnedBlocks, choose_squares
+from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.cuts import node_count
+from sardonyx.plan.groups import Rows
+from sardonyx.plan.inline import cost_of
+from sardonyx.plan.swap_operands import LONGEST_WINDOW
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
+
+#: Elements of an axis that no memory bounds, between two looks at the cancel flag.
+PIECE = 1 << 16
+#: Inner steps that are over soon enough, whatever bounds them.
+_SHORT = 1 << 20
+#: Accumulators of a loop over rows that lie apart, and nodes of what is written out for them.
+_ACCUMULATORS, _MOST_NODES = 8, 200
+#: So many terms are written out though no neighbours share them.
+_FEW_TAPS = 16
+#: Terms of a float sum that are gathered apart. Each rounds by 6e-8 of what is there by then, at
+#: most: if all are equal, by 1e-6 of the sum together.
+_RUN_TERMS = 32
+#: The same in float64.
+_WIDE_RUN_TERMS = 128
+
+
+class RowsSchedule:
+    """How the kernel of one group goes over its axes.
+
+    Attributes:
+        outer, inner: The axes, split and merged.
+        members: The stages over them.
+        by_buffer: Member by the buffer that it gives.
+        vector: The axis along which the lanes lie; None without axes.
+        vector_inside: Whether that is an inner axis.
+        lanes: Vector length.
+        endless: Inner axes whose length no memory bounds.
+        in_pieces: Inner axes between whose pieces the kernel looks at the cancel flag.
+        chunk: Elements of the vector axis that one block covers when nothing else makes blocks.
+        window: How neighbours that read the same elements share a block; None if none do.
+        tap_rows: The inner axis that is a loop around taps that are written out; 0 if none is.
+        reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
+        squares: How a block turns what lies along another axis than the lanes; None if nothing.
+        copies: The members, or the one map for each element of the axis that is interleaved.
+        parts: Parts of the axis of the lanes that are written apart; none if all is alike.
+        together: Vectors of rows that go over the inner axes in step.
+        interleaved: The axis whose elements lie between the lanes, all of which a block computes.
+        run: The inner axis of which so many elements are summed apart from the others, before those
+            sums are added up in float64: errors do not grow with the length (Higham, Accuracy and
+            Stability of Numerical Algorithms, 4.2). None for short sums, and on a device, whose
+            loops over many elements are only as fast as they have loads under way at once.
+
+    Args:
+        group: What to compute.
+        strides: Elements per step along each axis, for every buffer that is read or written.
+        lanes: Vector length for 32-bit elements.
+        grain: How much a block does.
+        scratch: Whether rows may be handed from pass to pass in the thread's scratch. Where every
+            lane is a row of its own they need memory instead.
+    """
+
+    def __init__(
+        self,
+        group: Rows,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        grain: Grain = FEW_CORES,
+        *,
+        scratch: bool = True,
+    ) -> None:
+        self.group, self.scratch, self.chunk = group, scratch, grain.elements
+        self.strides = dict(strides)
+        self._split_axes()
+        self._set_levels()
+        self._merge_axes(lanes if grain.turns else 1)
+        self.vector = self._choose_vector()
+        self.vector_inside = self.vector is not None and self.vector in self.inner
+        self.lanes = self._lanes(lanes)
+        self.tap_rows: Dim = 0
+        self.window = self._choose_window(grain)
+        self.reads_anyway = False
+        if self.window is not None:
+            # Many warps have one vector each, and code that is short and the same for all.
+            self.reads_anyway = grain.tiling is not None
+            if self.reads_anyway:
+                self.chunk = self.lanes
+        self.squares: TurnedBlocks | None = None
+        if grain.turns and not self.inner and self.vector is not None:
+            self.squares = choose_squares(
+                self.members, self.strides, self.vector, self.block_axes, self.lanes
+            )
+        self.interleaved: Dim | None = None
+        if grain.turns and not self.inner and self.vector is not None and self.squares is None:
+            self.interleaved = choose_interleaved(
+                self.members, self.strides, self.vector, self.block_axes, self.lanes
+            )
+        self.copies = self.members
+        if self.interleaved is not None:
+            neighbours = range(extent_of(self.interleaved))  # type: ignore[arg-type]  # a number
+            at = (members_at(self.members, self.interleaved, k) for k in neighbours)
+            self.copies = [m for (m,) in at]
+        self.parts: list[LanePart] = []
+        if (
+            grain.turns
+            and self.window is None
+            and self.squares is None
+            and self.lanes > 1
+            and not self.vector_inside
+            and not any(m.unrolled for m in self.members)
+            and self.chunks() == 1
+        ):
+            assert self.vector is not None  # noqa: S101 - there are lanes
+            self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
+        self.together = 1 if self.window is not None else self._vectors_together(grain)
+        self.run = None if grain.tiling is not None else self._choose_run()
+        self.endless = self._find_endless()
+        self.in_pieces = self.endless if self.outer or grain.tiling else self._long_axes()
+
+    @staticmethod
+    def fitting(
+        group: Rows,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        grain: Grain = FEW_CORES,
+    ) -> RowsSchedule:
+        """The schedule that fits the group."""
+        found = RowsSchedule(group, strides, lanes, grain)
+        if not found.vector_inside and any(m.in_scratch for m in found.members):
+            found = RowsSchedule(group, strides, lanes, grain, scratch=False)
+        return found
+
+    # -- preparation --------------------------------------------------------------------------
+
+    def _split_axes(self) -> None:
+        stages = self.group.stages
+        position: Dim = 0
+        for i, extent in ((i, extent_of(i)) for i in self.group.inner):
+            position = sizes.add(sizes.multiply(position, extent), i)
+        self.axes = Axes(
+            (self.group.outer, self.group.inner),
+            [s.body for s in stages],
+            [(s.root.buffer, s.indices) for s in stages],
+        )
+        self.axes.split(self.strides)
+        position = substitute(position, self.axes.values)
+        self.members = [
+            Member(s, self.axes.bodies[k], self.axes.stores[k][1], position)
+            for k, s in enumerate(stages)
+        ]
+
+    def _set_levels(self) -> None:
+        """In which pass each member runs, and who needs memory between passes."""
+        by_buffer: dict[Tensor, Member] = {m.stage.root.buffer: m for m in self.members}
+        for member in self.members:
+            for x in loads_of(member.body):
+                source = by_buffer.get(x.tensor)
+                if source is not None:
+                    after = source.level + (source.stage.kind != "map")
+                    member.level = max(member.level, after)
+        last: dict[Member, int] = {}
+        for member in self.members:
+            for x in loads_of(member.body):
+                source = by_buffer.get(x.tensor)
+                if source is not None:
+                    last[source] = max(last.get(source, 0), member.level)
+        for member in self.members:
+            stage = member.stage
+            carried = stage.full and stage.kind == "map" and last.get(member, 0) > member.level
+            member.in_memory = stage.stored or (carried and not self.scratch)
+            member.in_scratch = carried and not member.in_memory
+            if member.in_scratch:
+                self._place_in_scratch(member)
+
+    def _place_in_scratch(self, member: Member) -> None:
+        """Give the buffer row-major strides over the inner axes and none over the outer."""
+        inner = [sizes.as_atom(i) for i in self.group.inner]
+        step: Dim = 1
+        by_atom: dict[Atom | None, Dim] = {}
+        for variable, atom in reversed(list(zip(self.group.inner, inner, strict=True))):
+            by_atom[atom] = step
+            step = sizes.multiply(step, extent_of(variable))
+        self.strides[member.stage.root.buffer] = tuple(
+            by_atom.get(sizes.as_atom(i), 0) for i in member.stage.indices
+        )
+
+    def _merge_axes(self, lanes: int) -> None:
+        bodies = [m.body for m in self.members]
+        stores = [(m.stage.root.buffer, m.indices) for m in self.members]
+        needs_position = any(m.stage.kind.startswith("arg") for m in self.members)
+        axes = Axes(self.axes.spaces, bodies, stores)
+        self.by_buffer: dict[Tensor, Member] = {m.stage.root.buffer: m for m in self.members}
+        if needs_position:
+            axes.spaces, held = [axes.spaces[0]], axes.spaces[1]
+            axes.merge(self.strides)
+            axes.spaces.append(held)
+        else:
+            axes.merge(self.strides)
+            passed = {m.stage.root.buffer for m in self.members if not m.in_memory}
+            axes.join(self.strides, lanes, passed)
+        self.outer, self.inner = axes.spaces
+        for k, member in enumerate(self.members):
+            member.body, member.indices = axes.bodies[k], axes.stores[k][1]
+
+    def _choose_vector(self) -> Dim | None:
+        """The axis with the most contiguous accesses; inner axes win ties."""
+        best: tuple[float, int] | None = None
+        chosen: Dim | None = None
+        candidates = [*reversed(self.inner), *reversed(self.outer)]
+        for rank, variable in enumerate(candidates):
+            score = self._score(variable)
+            if best is None or (score, -rank) > best:
+                best, chosen = (score, -rank), variable
+        return chosen
+
+    def _score(self, variable: Dim) -> float:
+        atom = sizes.variable(variable)
+        score = 0.0
+        for member in self.members:
+            # A window reads its taps, and stores one result.
+            weight = 4 if member.stage.full and member.stage.kind != "map" else 1
+            for x in loads_of(member.body):
+                source = self.by_buffer.get(x.tensor)
+                if source is None or source.in_memory:
+                    score += weight * self._ease(x.tensor, x.at, atom, shuffled=True)
+            if member.in_memory:
+                score += self._ease(member.stage.root.buffer, member.indices, atom)
+        extent = extent_of(variable)
+        if isinstance(extent, int) and extent < 8:
+            score -= 6
+        return score
+
+    def _ease(
+        self, tensor: Tensor, at: tuple[Dim, ...], atom: Atom, *, shuffled: bool = False
+    ) -> int:
+        """How well lanes along a variable suit an access; some loads come out of whole vectors."""
+        offset = away_from_borders(offset_of(self.strides[tensor], at), atom)
+        linear = sizes.coefficient_of(offset, atom)
+        step = None if linear is None else linear[0]
+        if step in (0, 1):
+            return 2 * int(step == 1)
+        if shuffled and isinstance(step, int) and 2 <= step <= LONGEST_STRIDE:
+            return 1
+        repeated = any(
+            a.arguments[0] is sizes.of_atom(atom) for a in sizes.atoms_of(offset, "floordiv")
+        )
+        return 1 if shuffled and linear is None and repeated else -2
+
+    def _lanes(self, lanes: int) -> int:
+        if self.vector is None or self._score(self.vector) <= -4 * len(self.members):
+            return 1
+        widths = {m.stage.root.tensor.dtype.bits for m in self.members}
+        for member in self.members:
+            widths |= {x.tensor.dtype.bits for x in loads_of(member.body)}
+        lanes = lanes // 2 if min(widths) >= 64 else lanes
+        extent = extent_of(self.vector)
+        while isinstance(extent, int) and lanes > extent and lanes > 1:
+            lanes //= 2
+        return lanes
+
+    def _choose_window(self, grain: Grain) -> WindowBlocks | None:
+        """Write out short reductions, and choose how neighbours share what they read.
+
+        Of an image one row of taps is written out where neighbours along the row share it: the
+        rows are a loop, and the code is as many times shorter.
+        """
+        apart = grain.tiling is None
+        if self.vector_inside or self.lanes == 1:
+            self._unroll(self.inner)
+            return None
+        if apart and len(self.inner) > 1:
+            self.tap_rows = self.inner[0]
+            self._unroll(self.inner[1:])
+            found = choose_blocks(self.members, self.block_axes, self.tap_rows)
+            if found is not None:
+                return found
+            self.tap_rows = 0
+        self._unroll(self.inner)
+        found = choose_blocks(self.members, self.block_axes, apart=apart)
+        if found is None and apart and self._is_long_and_plain():
+            for member in self.members:
+                member.unrolled = None  # several vectors in step, instead
+        return found
+
+    def _is_long_and_plain(self) -> bool:
+        """Whether what is written out is long, and all of it counts, whichever row it is."""
+        bodies = [body for m in self.members for body in m.unrolled or ()]
+        return len(bodies) > _FEW_TAPS and not any(_asks(body) for body in bodies)
+
+    def _unroll(self, axes: list[Dim]) -> None:
+        """Write out short reductions of lanes (windows), so that their conditions are hoisted."""
+        volume = sizes.product(map(extent_of, self.inner))
+        if self.vector_inside or not isinstance(volume, int) or not 0 < volume <= LONGEST_WINDOW:
+            return
+        for member in self.members:
+            if not member.stage.full:
+                continue
+            if member.stage.kind == "map" or member.stage.kind.startswith("arg"):
+                return
+        for member in self.members:
+            if member.stage.full:
+                member.unrolled = [
+                    rewrite(member.body, atoms=dict(zip(sizes.variables(axes), at, strict=True)))
+                    for at in itertools.product(*(range(int(extent_of(i))) for i in axes))
+                ]
+
+    def _vectors_together(self, grain: Grain) -> int:
+        """How many vectors of rows: one alone waits for its sum, and takes little of each line."""
+        full = [m for m in self.members if m.stage.full]
+        if self.vector is None or self.vector_inside or self.lanes == 1:
+            return 1
+        if not full or grain.tiling is not None or all(m.unrolled for m in full):
+            return 1
+        nodes = sum(node_count(m.body, _MOST_NODES) for m in self.members)
+        extent = extent_of(self.vector)
+        count = min(_ACCUMULATORS // len(full), _MOST_NODES // nodes)
+        if isinstance(extent, int):
+            count = min(count, extent // self.lanes)
+        return 1 << max(0, count.bit_length() - 1)
+
+    def has_lanes(self, tensor: Tensor) -> bool:
+        """Whether a tensor has as many elements as there are lanes, wherever there is a block."""
+        there = {extent_of(axis) for axis in self.outer}
+        known = [1 if d in there and not isinstance(d, int) else d for d in tensor.shape]
+        count = sizes.product(known)
+        return isinstance(count, int) and count >= self.lanes
+
+    def walked(self) -> list[Dim]:
+        """The inner axes in the order of their loops, from the outermost."""
+        apart = [i for i in self.inner if i is not self.vector]
+        return [*apart, self.vector] if self.vector_inside and self.vector is not None else apart
+
+    def _choose_run(self) -> tuple[Dim, int] | None:
+        """See `run`."""
+        sums = [m for m in self.members if m.stage.kind == "sum" and m.body.dtype.is_float]
+        if all(m.unrolled for m in sums):
+            return None
+        is_wide = all(m.body.dtype == dtypes.DOUBLE for m in sums)
+        most = _WIDE_RUN_TERMS if is_wide else _RUN_TERMS
+        terms = 1  # that a sum takes in, from the innermost loop on
+        for axis in reversed(self.walked()):
+            width = self.lanes if axis is self.vector else 1
+            steps = integer.ceildiv(extent_of(axis), width)
+            if not isinstance(steps, int) or terms * steps > most:
+                return axis, max(1, most // terms) * width
+            terms *= max(1, steps)
+        return None
+
+    def _find_endless(self) -> frozenset[Dim]:
+        """Inner axes whose length no memory bounds: what runs over them is computed on the way.
+
+        Short kernels have none; others look at the cancel flag between pieces of such an axis.
+        """
+        volume = sizes.product(map(extent_of, self.inner))
+        if isinstance(volume, int) and volume <= _SHORT:
+            return frozenset()
+        best: set[Dim] = set()
+        for member in self.members:
+            stage = member.stage
+            if stage.full and stage.kind == "map" and (member.in_scratch or member.in_memory):
+                return frozenset()
+            for x in loads_of(member.body):
+                source = self.by_buffer.get(x.tensor)
+                if source is None or source.in_memory:
+                    walked = zip(x.tensor.shape, x.at, strict=True)
+                    covered = {i for d, i in walked if i in self.inner and extent_of(i) == d}
+                    best = max(best, covered, key=len)
+        return frozenset(self.inner) - best
+
+    def _long_axes(self) -> frozenset[Dim]:
+        """All inner axes, where one block walks along them and that may take long."""
+        volume = sizes.product(map(extent_of, self.inner))
+        return frozenset(() if isinstance(volume, int) and volume <= _SHORT else self.inner)
+
+    # -- sizes --------------------------------------------------------------------------------
+
+    def all_dims(self) -> list[Dim]:
+        """Every size that the kernel computes with."""
+        found: list[Dim] = [*self.outer, *self.inner]
+        for member in self.members:
+            found += list(dims_of(member.body))
+            found += member.indices
+            found += self.strides[member.stage.root.buffer]
+            for x in loads_of(member.body):
+                found += self.strides[x.tensor]
+        return found
+
+    def cost_ns(self) -> Dim:
+        """Estimated time on one thread."""
+        inner = sizes.product(map(extent_of, self.inner))
+        per_row: Dim = 0
+        for member in self.members:
+            steps = cost_of(member.body) + 2 + 2 * len(loads_of(member.body))
+            if self.window is not None and member.stage.full:
+                steps = 1  # what neighbours share, and what is asked once, hardly counts
+            work = sizes.multiply(inner, steps) if member.stage.full else steps
+            per_row = sizes.add(per_row, work)
+        volume = sizes.multiply(sizes.product(map(extent_of, self.outer)), per_row)
+        return integer.ceildiv(volume, 3 * self.lanes)
+
+    @property
+    def block_axes(self) -> list[Dim]:
+        """Outer axes that blocks go over, but for the chunks of the vector axis."""
+        return [o for o in self.outer if o is not self.vector]
+
+    def block_count(self, axis: Dim) -> Dim:
+        """How many blocks an outer axis other than that of the lanes has."""
+        if self.window is not None and axis is self.window.axis:
+            return self.window.blocks
+        if self.squares is not None and axis is self.squares.axis:
+            return self.squares.blocks
+        if axis is self.interleaved:
+            return 1
+        return extent_of(axis)
+
+    def chunks(self) -> Dim:
+        """How many chunks the vector axis is cut into."""
+        if self.vector is None or self.vector_inside:
+            return 1
+        return integer.ceildiv(extent_of(self.vector), self.chunk)
+
+    def blocks(self) -> Dim:
+        """How many blocks the kernel has."""
+        counts = map(self.block_count, self.block_axes)
+        blocks = sizes.multiply(sizes.product(counts), self.chunks())
+        # A row of no elements still has a result; a map over nothing has no work.
+        return blocks
+
+
+def _asks(body: Scalar) -> bool:
+    """Whether an expression has a condition on where it is."""
+    stack, seen = [body], set[Scalar]()
+    while stack:
+        x = stack.pop()
+        if x.op == "size":
+            return True
+        if x not in seen:
+            seen.add(x)
+            stack.extend(x.arguments)
+    return False

@@ -1,0 +1,7 @@
+"""Contractions on processors: packed panels, register tiles, Winograd's filters, codes of few bits.
+
+Results are the same bits however rows are shared by threads.
+
+Entry point: `product.ProductKernel`. Read first: `product_schedule.py`, `product.py` and
+`micro.py`.
+"""

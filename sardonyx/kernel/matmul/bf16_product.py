@@ -1,0 +1,203 @@
+"""A contraction in float32 whose factors are rounded to bfloat16: on request alone.
+
+Sums stay in float32. Instructions take two steps of the depth at a time, so pairs of elements lie
+side by side: rows of the left factor are copied and rounded, panels of the right one have the
+columns of two steps interleaved. Denormal numbers may become 0.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.language.builder import Builder
+from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.types import BF16, F32, I32, I64, PTR, U16, U32, Type
+from sardonyx.kernel.loops.block_sizes import FEW_CORES, Grain
+from sardonyx.kernel.matmul.long_sums import LONG
+from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, Asking
+from sardonyx.kernel.matmul.product import ProductKernel
+from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
+from sardonyx.plan.axes import extent_of
+from sardonyx.plan.groups import Product
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.tensor import Tensor, buffer, indices, make_map
+
+#: How many steps of the depth one instruction sums.
+PAIR = 2
+#: Shorter sums do not pay for the rounding.
+_LEAST_DEPTH = 16
+
+
+def may_round(group: Product) -> bool:
+    """Whether a contraction is one of float32 numbers, long enough to gain.
+
+    Not so long that sums are added up in float64: here they are float32 from the first to the last.
+    """
+    depth = sizes.product(map(extent_of, group.reduced))
+    long = not isinstance(depth, int) or _LEAST_DEPTH <= depth <= LONG
+    factors = (group.left.dtype, group.right.dtype, group.accumulator)
+    return long and all(dtype is dtypes.FLOAT for dtype in factors)
+
+
+class HalfSchedule(ProductSchedule):
+    """How the kernel of such a contraction goes over its axes: rows are always copied."""
+
+    def __init__(
+        self,
+        group: Product,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        lanes: int,
+        grain: Grain = FEW_CORES,
+    ) -> None:
+        super().__init__(group, strides, lanes, grain)
+        self.is_long = False
+
+    def _set_depth(self) -> None:
+        self.factor = BF16
+        super()._set_depth()
+
+    @property
+    def row_length(self) -> Dim:
+        """Elements of a row in scratch: whole pairs."""
+        return sizes.multiply(integer.ceildiv(self.depth_extent, PAIR), PAIR)
+
+    def cost_ns(self) -> Dim:
+        """Estimated time of all blocks on one thread."""
+        return integer.ceildiv(super().cost_ns(), PAIR)
+
+    def packings(self) -> list[Packing]:
+        """Panels (batch..., panel, pair, column, 2) of bfloat16."""
+        lead = self.packed_axes()
+        pairs = integer.floordiv(self.row_length, PAIR)
+        shape = (*map(extent_of, lead), self.panels(), pairs, self.width, PAIR)
+        own, n = indices(shape), len(lead)
+        step = sizes.add(sizes.multiply(own[-3], PAIR), own[-1])
+        column = sizes.add(sizes.multiply(own[n], self.width), own[-2])
+        atoms: dict[Atom, Dim] = dict(zip(map(sizes.variable, lead), own, strict=False))
+        atoms[sizes.variable(self.column)] = column
+        place = step
+        for axis in reversed([a for a in self.reduced if sizes.as_atom(a) is not None]):
+            atoms[sizes.variable(axis)] = integer.modulo(place, extent_of(axis))
+            place = integer.floordiv(place, extent_of(axis))
+        value = scalar.cast(rewrite(self.right, atoms=atoms), dtypes.BFLOAT16)
+        zero = scalar.constant(0, dtypes.BFLOAT16)
+        for index, extent in ((step, self.depth_extent), (column, extent_of(self.column))):
+            inside = scalar.compare("lt", scalar.size(index), scalar.size(extent))
+            value = scalar.select(inside, value, zero)
+        contents = make_map(shape, value)
+        return [Packing(buffer(("packed", contents), shape, dtypes.BFLOAT16), contents)]
+
+
+class HalfKernel(ProductKernel):
+    """Builds the kernel of one contraction.
+
+    Args:
+        schedule: How it goes over the contraction's axes.
+        name: Symbol name.
+        packed: Whether the right factor is constant, so that it is packed beforehand.
+    """
+
+    schedule: HalfSchedule
+
+    def __init__(self, schedule: HalfSchedule, name: str, packed: bool) -> None:
+        super().__init__(schedule, name, packed)
+
+    def _line_bytes(self) -> int:
+        return self.schedule.width * U32.size_bytes
+
+    def _functions(self) -> tuple[Program, ...]:
+        s = self.schedule
+        micro = (build_half_micro(rows, s.vectors, s.lanes) for rows in self.tile_rows)
+        return (*micro, *self._finish_functions())
+
+    def _rounded(self, value: Operand, kind: Type) -> Operand:
+        wide = F32.with_lanes(kind.lanes)
+        return self.b.round_to_half(self.b.lift(value, wide))
+
+    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
+        """Copy one row of the left factor, with a 0 behind an odd number of elements."""
+        b = self.b
+        last = b.binary("sub", b.binary("mul", b.binary("add", r, 1), depth), 1)
+        with b.if_(b.compare("gt", depth, 0)):
+            b.store(Constant(BF16, 0), self.scratch["copy"], last)
+        super()._copy_row(row, table, r, depth)
+
+    def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
+        """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
+        s, b = self.schedule, self.b
+        panel, words = self.scratch["panel"], U32.with_lanes(s.lanes)
+        atom, axes = sizes.variable(s.column), s.reduced
+        extents = [level.dim(extent_of(axis)) for axis in axes]
+        length = level.dim(s.depth_extent)
+        pairs = b.binary("div", level.dim(s.row_length), PAIR)
+        for v in range(0, s.width, s.lanes):
+            start = b.binary("add", first_column, v)
+            left = b.binary("sub", level.dim(extent_of(s.column)), start)
+            with b.for_(0, pairs) as g:
+                word = b.variable(0, words)
+                for j in range(PAIR):
+                    step = b.binary("add", b.binary("mul", g, PAIR), j)
+                    count = b.select(b.compare("lt", step, length), left, 0)
+                    mask = b.tail_mask(count, s.lanes)
+                    at = b.coordinates(step, extents)
+                    atoms = dict(zip(map(sizes.variable, axes), at, strict=True))
+                    with b.if_(b.compare("gt", count, 0)):
+                        here = level.child(
+                            {**atoms, atom: start}, vector=atom, lanes=s.lanes, mask=mask
+                        )
+                        value = b.lift(here.scalar(s.right), F32.with_lanes(s.lanes))
+                        half = b.round_to_half(b.select(mask, value, 0))
+                        bits = b.convert(b.bitcast(half, U16.with_lanes(s.lanes)), U32)
+                        word.set(b.binary("or", word.get(), b.binary("shl", bits, 16 * j)))
+                line = b.offset(panel, g, s.width * U32.size_bytes)
+                b.store(word.get(), line, v, align_bytes=4)
+        return panel
+
+    def _call_micro(
+        self,
+        table: Operand,
+        count: Operand,
+        taps: Operand | int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
+    ) -> None:
+        s, b = self.schedule, self.b
+        pairs = b.binary("div", depth, PAIR)
+        operands = [table, pairs, panel, target, *self._asked(pairs)]
+        for rows in self.tile_rows:
+            with b.if_(b.eq(count, rows)):
+                b.call(_micro_name(rows, s.vectors, s.lanes), operands)
+
+
+def _micro_name(rows: int, vectors: int, lanes: int) -> str:
+    return f"micro_half_{rows}x{vectors}x{lanes}"
+
+
+def build_half_micro(rows: int, vectors: int, lanes: int) -> Program:
+    """`(table, pairs, panel, tile, next, share)`: as `micro`, with one tap and two steps at a time.
+
+    table: rows pointers to bfloat16. tile: rows * vectors * lanes floats, 64-byte aligned.
+    """
+    parameters = [("table", PTR), ("pairs", I64), ("panel", PTR), ("tile", PTR), *AHEAD]
+    b = Builder(_micro_name(rows, vectors, lanes), parameters)
+    table, pairs, panel, tile = (b.parameter(n) for n, _ in parameters[:4])
+    asking = Asking(b, rows, vectors * lanes * U32.size_bytes)
+    wide, halves = F32.with_lanes(lanes), BF16.with_lanes(PAIR * lanes)
+    width = vectors * lanes
+    sums = [[b.variable(0, wide) for _ in range(vectors)] for _ in range(rows)]
+    starts = [b.load(PTR, table, r) for r in range(rows)]
+    with b.for_(0, pairs) as g:
+        line = b.offset(panel, g, width * U32.size_bytes)
+        asking.ask(g, line)
+        columns = [b.load(halves, line, v * lanes * PAIR) for v in range(vectors)]
+        for r in range(rows):
+            factor = b.bitcast(b.splat(b.load(I32, starts[r], g, align_bytes=2), lanes), halves)
+            for v in range(vectors):
+                sums[r][v].set(b.dot_halves(sums[r][v].get(), factor, columns[v]))
+    for r in range(rows):
+        for v in range(vectors):
+            b.store(sums[r][v].get(), tile, (r * vectors + v) * lanes, align_bytes=16)
+    return b.program

@@ -1,0 +1,176 @@
+"""A contraction of 8-bit codes as a kernel: that of `product` with the micro-kernel of bytes."""
+
+from __future__ import annotations
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.types import I8, I32, I64, U8
+from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
+from sardonyx.kernel.matmul.micro_integer import (
+    GROUP,
+    MIDDLE,
+    build_integer_micro,
+    integer_micro_name,
+)
+from sardonyx.kernel.matmul.product import ProductKernel
+from sardonyx.plan.axes import extent_of
+from sardonyx.tensor import scalar
+from sardonyx.tensor.scalar import Scalar
+
+
+class IntegerKernel(ProductKernel):
+    """Builds the kernel of one contraction of codes.
+
+    Args:
+        schedule: How it goes over the contraction's axes.
+        name: Symbol name.
+        packed: Whether the right factor is constant, so that it is packed beforehand.
+    """
+
+    schedule: IntegerSchedule
+    # Sums of bytes take so little time that a loop around their epilogue would show.
+    _unrolls = True
+
+    def __init__(self, schedule: IntegerSchedule, name: str, packed: bool) -> None:
+        super().__init__(schedule, name, packed)
+
+    def _functions(self) -> tuple[Program, ...]:
+        s = self.schedule
+        micro = (
+            build_integer_micro(s.factor, r, s.vectors, s.lanes, zeros=s.zeros)
+            for r in self.tile_rows
+        )
+        return (*micro, *self._finish_functions())
+
+    def _line_bytes(self) -> int:
+        return self.schedule.width * GROUP
+
+    def _other_bodies(self) -> tuple[Scalar, ...]:
+        s = self.schedule
+        return (s.left_zero, s.right_zero)
+
+    def _other_layout(self) -> list[tuple[str, Dim]]:
+        """Scratch for where sums start from, and for the zero points of a panel's columns."""
+        s = self.schedule
+        size_bytes = s.width * s.element.size_bytes
+        names = ("start", "zeros") if s.zeros else ("start",)
+        return [(name, size_bytes) for name in names]
+
+    def _padding(self) -> Operand:
+        s = self.schedule
+        return self.b.lift(self.outside.scalar(s.padding), s.factor)
+
+    # -- zero points --------------------------------------------------------------------------
+
+    def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
+        """Where the sums of each column start from: see `integer_schedule`."""
+        s, b = self.schedule, self.b
+        words = s.element.with_lanes(s.lanes)
+        left = level.scalar(s.left_zero)
+        total = level.dim(sizes.product(map(extent_of, s.reduced)))
+        extent, atom = level.dim(extent_of(s.column)), sizes.variable(s.column)
+        for v in range(0, s.width, s.lanes):
+            column = b.binary("add", first_column, v)
+            sums = self._sums_of_columns(level, panel, v)
+            if s.zeros:
+                mask = b.tail_mask(b.binary("sub", extent, column), s.lanes)
+                here = level.child({atom: column}, vector=atom, lanes=s.lanes, mask=mask)
+                points = b.lift(here.scalar(s.right_zero), words)
+                b.store(points, self.scratch["zeros"], v, align_bytes=4)
+                count = b.splat(b.convert(total, I32), s.lanes)
+                sums = b.binary("sub", sums, b.binary("mul", points, count))
+            start = b.binary("mul", sums, b.splat(b.unary("neg", self._value(left)), s.lanes))
+            b.store(start, self.scratch["start"], v, align_bytes=4)
+
+    def _value(self, x: Operand) -> Operand:
+        """Not a literal: operations need one operand that has a type of its own."""
+        return self.b.variable(x).get() if isinstance(x, Constant) else x
+
+    def _sums_of_columns(self, level: Expression, panel: Operand, first: int) -> Operand:
+        """The sums of bytes of some columns: packed, or left in scratch by `_pack_now`."""
+        s, b = self.schedule, self.b
+        words = s.element.with_lanes(s.lanes)
+        if not self.packs:
+            return b.load(words, self.scratch["start"], first, align_bytes=4)
+        at = b.binary("mul", self._panel_number(level, panel), s.width)
+        packed = self.places[self.packs[1].packed].pointer
+        return b.load(words, packed, b.binary("add", at, first), align_bytes=4)
+
+    # -- factors ------------------------------------------------------------------------------
+
+    def _goes_in_parts(self) -> bool:
+        """Never: panels of codes have a quarter of the bytes."""
+        return False
+
+    def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
+        """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
+        s, b = self.schedule, self.b
+        panel, words = self.scratch["panel"], s.element.with_lanes(s.lanes)
+        atom, axes = sizes.variable(s.column), s.reduced_order()
+        extents = [level.dim(extent_of(axis)) for axis in axes]
+        length = level.dim(s.depth_extent)
+        groups = b.binary("div", level.dim(self._panel_length()), GROUP)
+        signed = scalar.cast(s.signed_right, dtypes.INT32)
+        for v in range(s.vectors):
+            start = b.binary("add", first_column, v * s.lanes)
+            left = b.binary("sub", level.dim(extent_of(s.column)), start)
+            total = b.variable(0, words)
+            with b.for_(0, groups) as g:
+                word = b.variable(0, words)
+                for j in range(GROUP):
+                    step = b.binary("add", b.binary("mul", g, GROUP), j)
+                    # Only rows with something behind their end are shorter than the panel.
+                    whole = s.row_length == s.depth_extent
+                    count = left if whole else b.select(b.compare("lt", step, length), left, 0)
+                    mask = b.tail_mask(count, s.lanes)
+                    at = b.coordinates(step, extents)
+                    atoms = dict(zip(map(sizes.variable, axes), at, strict=True))
+                    with b.if_(b.compare("gt", count, 0)):
+                        here = level.child(
+                            {**atoms, atom: start}, vector=atom, lanes=s.lanes, mask=mask
+                        )
+                        value = b.lift(here.scalar(signed), words)
+                        low = b.binary("and", b.select(mask, value, 0), 255)
+                        word.set(b.binary("or", word.get(), b.binary("shl", low, 8 * j)))
+                line = b.offset(panel, g, s.width * GROUP)
+                b.store(word.get(), line, v * s.lanes, align_bytes=4)
+                ones = b.constant(U8.with_lanes(GROUP * s.lanes), 1)
+                factors = b.bitcast(word.get(), I8.with_lanes(GROUP * s.lanes))
+                total.set(b.dot(total.get(), ones, factors))
+            b.store(total.get(), self.scratch["start"], v * s.lanes, align_bytes=4)
+        return panel
+
+    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
+        """Copy one row of the left factor; what is an unsigned 0 up to a whole group."""
+        b, nothing = self.b, -MIDDLE if self.schedule.factor == I8 else 0
+        end = b.binary("mul", b.binary("add", r, 1), depth)
+        with b.if_(b.compare("gt", depth, 0)):
+            last = b.binary("sub", end, GROUP)
+            b.store(
+                b.constant(I8.with_lanes(GROUP), nothing), self.scratch["copy"], last, align_bytes=1
+            )
+        super()._copy_row(row, table, r, depth)
+
+    def _leaves_taps_out(self) -> bool:
+        return False  # beyond the edge there are zero points, which the sums of columns count
+
+    def _call_micro(
+        self,
+        table: Operand,
+        count: Operand,
+        taps: Operand | int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
+    ) -> None:
+        s, b = self.schedule, self.b
+        groups = b.binary("div", depth, GROUP)
+        operands = [table, b.lift(taps, I64), groups, panel, target]
+        operands += [self.scratch["start"], *([self.scratch["zeros"]] if s.zeros else [])]
+        operands += self._asked(b.binary("mul", taps, groups))
+        for rows in self.tile_rows:
+            name = integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)
+            with b.if_(b.eq(count, rows)):
+                b.call(name, operands)

@@ -1,0 +1,316 @@
+"""Contractions on registers for matrices: of bfloat16 (`half_product`) and of bytes
+(`integer_product`), with wider panels, and rows that are copied once for several of them.
+
+One instruction sums 8,192 or 16,384 products, so what else is done for a tile counts. Where panels
+are packed beforehand, all of them pass the same rows: these are copied (rounded, made unsigned)
+when the first one does, and the others find them in the thread's scratch.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.language import matrix_registers
+from sardonyx.kernel.language.matrix_registers import ROW_BYTES, SIDE
+from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.types import I1, I8, I64, PTR, U8, Type
+from sardonyx.kernel.matmul.bf16_product import PAIR, HalfKernel, HalfSchedule, build_half_micro
+from sardonyx.kernel.matmul.integer_product import IntegerKernel
+from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
+from sardonyx.kernel.matmul.micro_integer import GROUP, MIDDLE, build_integer_micro
+from sardonyx.kernel.matmul.micro_matrix import build_matrix_micro, matrix_micro_name
+from sardonyx.kernel.matmul.product import ProductKernel
+from sardonyx.kernel.matmul.product_schedule import ProductSchedule
+
+#: Rows of a tile at most.
+_TILE = 2 * SIDE
+#: Rows of a block stay in the second cache of a core while all panels pass, and so does a panel.
+_ROWS_BYTES, _PANEL_BYTES = 1 << 20, 512 << 10
+#: Rows of a block at most, and where only a run knows how long they are.
+_MOST_ROWS, _TYPICAL_ROWS = 192, 96
+#: Vectors of a panel at least: as many as a step sums at a time.
+_LEAST_VECTORS = 2
+
+
+class _MatrixSchedule(ProductSchedule):
+    """How the kernel of such a contraction goes over its axes: rows are always copied.
+
+    Attributes:
+        most_vectors: Those of a panel at most: of more columns, sums of a tile leave the first
+            cache.
+        faster: How many times as fast products are as in vectors, with what else a kernel does.
+        few: Rows that vectors multiply as fast: an instruction on registers takes as long for one
+            row as for sixteen, and what they need before and after takes longer than a small
+            product.
+    """
+
+    most_vectors: int
+    faster: int
+    few: int
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether vectors multiply as fast in every run."""
+        rows = self.row_count()
+        return isinstance(rows, int) and rows <= self.few
+
+    @property
+    def step(self) -> int:
+        """Elements of a row that an instruction takes."""
+        return ROW_BYTES // self.factor.size_bytes
+
+    @property
+    def row_length(self) -> Dim:
+        """Elements of a row in scratch: whole steps."""
+        return sizes.multiply(integer.ceildiv(self.depth_extent, self.step), self.step)
+
+    def _takes(self, tapped: bool) -> bool:
+        return False
+
+    def _set_width(self, vectors: int) -> None:
+        length = self.row_length
+        if isinstance(length, int):
+            fit = _PANEL_BYTES // max(1, length * SIDE * self.factor.size_bytes)
+            vectors = max(_LEAST_VECTORS, min(self.most_vectors, fit // 2 * 2))
+        super()._set_width(vectors)
+
+    def balance(self) -> None:
+        """Choose rows of blocks: whole tiles, as many as stay in a core's cache."""
+        length, count = self.row_length, self.row_count()
+        most = _TYPICAL_ROWS
+        if isinstance(length, int):
+            most = min(_MOST_ROWS, _ROWS_BYTES // max(1, length * self.factor.size_bytes))
+        tiles = max(1, most // _TILE)
+        if isinstance(count, int):  # equal blocks
+            whole = max(1, -(-count // _TILE))
+            tiles = -(-whole // -(-whole // tiles))
+        self.block_rows = tiles * _TILE
+
+    def cost_ns(self) -> Dim:
+        """Estimated time of all blocks on one thread."""
+        return integer.ceildiv(super().cost_ns(), self.faster)
+
+
+class HalfMatrixSchedule(_MatrixSchedule, HalfSchedule):
+    """That of a contraction in bfloat16."""
+
+    most_vectors, faster, few = 8, 3, 2
+
+
+class IntegerMatrixSchedule(_MatrixSchedule, IntegerSchedule):
+    """That of a contraction of codes, whose right zero points are 0."""
+
+    # An epilogue of codes is written out for each vector.
+    most_vectors, faster, few = 4, 4, 4
+
+
+class _MatrixKernel(ProductKernel):
+    """Builds the kernel of one contraction; a few rows are multiplied in vectors.
+
+    Args:
+        schedule: How it goes over the contraction's axes.
+        name: Symbol name.
+        packed: Whether the right factor is constant, so that it is packed beforehand.
+    """
+
+    schedule: _MatrixSchedule
+    _kind: str
+
+    def _tile_rows(self) -> tuple[int, ...]:
+        return (_TILE,)
+
+    def _rows_of_tile(self, rest: Operand) -> Operand:
+        return self.b.min(rest, _TILE)
+
+    def _functions(self) -> tuple[Program, ...]:
+        vectors = self.schedule.vectors
+        micro = (build_matrix_micro(self._kind, n, vectors) for n in self._sixteens())
+        return (*self._few.values(), *micro, *self._finish_functions())
+
+    @cached_property
+    def _few(self) -> dict[int, Program]:
+        return {rows: self._few_micro(rows) for rows in range(1, self.schedule.few + 1)}
+
+    def _few_micro(self, rows: int) -> Program:
+        """The micro-kernel of so few rows, in vectors."""
+        raise NotImplementedError
+
+    def _few_operands(
+        self, rows: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> list[Operand]:
+        """Its operands, up to what is asked for ahead; `rows` are pointers."""
+        raise NotImplementedError
+
+    def _are_many(self, rows: Operand) -> Operand:
+        return self.b.compare("gt", rows, self.schedule.few)
+
+    def _sixteens(self) -> tuple[int, ...]:
+        """Sixteens of rows that tiles may have."""
+        rows = self.schedule.row_count()
+        return (1,) if isinstance(rows, int) and rows <= SIDE else (1, 2)
+
+    def _parts_of(
+        self, block: Operand, panels: Operand, chunks: Operand
+    ) -> tuple[Operand, Operand, Operand]:
+        """Batches and outer columns, panel, and chunk of the rows, which all panels pass."""
+        b = self.b
+        if not self.packed:
+            return super()._parts_of(block, panels, chunks)
+        rest, place = b.parted(block, b.binary("mul", panels, chunks))
+        chunk, panel = b.parted(place, panels)
+        return rest, panel, chunk
+
+    # -- scratch ------------------------------------------------------------------------------
+
+    def _block_rows(self) -> Dim:
+        """Rows of a block, in whole tiles."""
+        rows = self.schedule.block_rows
+        return sizes.multiply(integer.ceildiv(rows, _TILE), _TILE)
+
+    def _copied_rows(self) -> Dim:
+        return self._block_rows() if self.packed else _TILE
+
+    def _first_layout(self) -> list[tuple[str, Dim]]:
+        return [("rows" if self.packed else "kept", 8), ("shapes", ROW_BYTES)]
+
+    def _enter(self, rows: Operand) -> None:
+        with self.b.if_(self._are_many(rows)):
+            matrix_registers.set_shapes(self.b, self.scratch["shapes"])
+
+    def _leave(self, rows: Operand) -> None:
+        with self.b.if_(self._are_many(rows)):
+            matrix_registers.release(self.b)
+
+    # -- tiles --------------------------------------------------------------------------------
+
+    def _begin_rows(self, number: Operand) -> None:
+        """Whether the rows of this block, by their number among all, are those of the last one."""
+        b = self.b
+        self._are_new: Operand = Constant(I1, True)
+        if self.packed:
+            kept, mark = self.scratch["rows"], b.binary("add", number, 1)
+            self._are_new = b.ne(b.load(I64, kept), mark)
+            b.store(mark, kept)
+
+    def _share_next(
+        self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
+    ) -> None:
+        """Nothing: steps ask for their own panel, and at its end for the next."""
+
+    def _tile(
+        self,
+        level: Expression,
+        first: Operand,
+        count: Operand,
+        taps: int,
+        depth: Operand,
+        panel: Operand,
+        tile: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        s, b = self.schedule, self.b
+        # Of copied rows that no other panel passes there are those of a tile.
+        inside: Operand = Constant(I64, 0)
+        if self.packed:
+            inside = b.binary("rem", first, self.outside.dim(s.block_rows))
+        with b.for_(0, count) as r:
+            at = self._row_of_tile(first, r, extents)
+            if s.run is None:
+                self._ask_ahead(level.child(at), first_column)
+            with b.if_(self._are_new):
+                row = b.binary("add", inside, r)
+                self._copy_row(level.child(at), self.scratch["table"], row, depth)
+        self._inside = inside
+        self._call_micro(self.scratch["table"], count, taps, depth, panel, tile)
+
+    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
+        """Copy one row of the left factor, with zeros up to a whole step."""
+        b, factor = self.b, self.schedule.factor
+        end = b.binary("mul", b.binary("add", r, 1), depth)
+        with b.if_(b.compare("gt", depth, 0)):
+            last = b.offset(self.scratch["copy"], end, factor)
+            b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
+        ProductKernel._copy_row(self, row, table, r, depth)
+
+    def _call_micro(
+        self,
+        table: Operand,
+        count: Operand,
+        taps: Operand | int,
+        depth: Operand,
+        panel: Operand,
+        target: Operand,
+    ) -> None:
+        """Multiply copied rows, from the tile's first one on."""
+        b = self.b
+        with b.if_(self._are_many(count)):
+            self._call_matrix_micro(count, depth, panel, target)
+        with b.else_():
+            rows = b.offset(table, b.binary("mul", self._inside, PTR.size_bytes), U8)
+            operands = self._few_operands(rows, depth, panel, target)
+            ahead = [panel, b.value(I64, 0)]  # nothing
+            for few, micro in self._few.items():
+                with b.if_(b.eq(count, few)):
+                    b.call(micro.name, [*operands, *ahead])
+
+    def _call_matrix_micro(
+        self, count: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> None:
+        s, b = self.schedule, self.b
+        pitch = b.binary("mul", depth, s.factor.size_bytes)
+        rows = b.offset(self.scratch["copy"], b.binary("mul", self._inside, depth), s.factor)
+        operands = [rows, pitch, b.binary("div", depth, s.step), panel, target, *self._begins()]
+        names = [matrix_micro_name(self._kind, n, s.vectors) for n in self._sixteens()]
+        micro: Operand = b.address_of(names[0])
+        for name in names[1:]:
+            micro = b.select(b.compare("gt", count, SIDE), b.address_of(name), micro)
+        b.call(micro, operands)
+
+    def _begins(self) -> list[Operand]:
+        """What sums of a panel's columns start from, where that is not 0."""
+        return []
+
+
+class HalfMatrixKernel(_MatrixKernel, HalfKernel):
+    """Factors are rounded to bfloat16."""
+
+    schedule: HalfMatrixSchedule
+    _kind = matrix_registers.HALVES
+
+    def _few_micro(self, rows: int) -> Program:
+        return build_half_micro(rows, self.schedule.vectors, self.schedule.lanes)
+
+    def _few_operands(
+        self, rows: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> list[Operand]:
+        return [rows, self.b.binary("div", depth, PAIR), panel, target]
+
+
+class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
+    """Factors are codes: unsigned bytes, or signed ones that 128 is added to, by signed ones."""
+
+    schedule: IntegerMatrixSchedule
+    _kind = matrix_registers.BYTES
+
+    def _few_micro(self, rows: int) -> Program:
+        s = self.schedule
+        return build_integer_micro(U8, rows, s.vectors, s.lanes, zeros=False)
+
+    def _few_operands(
+        self, rows: Operand, depth: Operand, panel: Operand, target: Operand
+    ) -> list[Operand]:
+        b = self.b
+        groups = b.binary("div", depth, GROUP)
+        return [rows, b.value(I64, 1), groups, panel, target, self.scratch["start"]]
+
+    def _rounded(self, value: Operand, kind: Type) -> Operand:
+        lifted = self.b.lift(value, kind)
+        signed = kind.element == I8
+        return self.b.binary("xor", lifted, -MIDDLE) if signed else lifted
+
+    def _begins(self) -> list[Operand]:
+        return [self.scratch["start"]]

@@ -1,0 +1,560 @@
+"""A `Product` group as a kernel: packed panels, a register tile, the epilogue on the tile in L1.
+
+`product_schedule` decides on the loops. Constant right factors are packed once, before any run
+(`Packing`); others are packed into scratch by each block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sardonyx.base import integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.language.builder import Builder, Register
+from sardonyx.kernel.language.compiled import Kernel, Parameters
+from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.types import F64, I64, Type
+from sardonyx.kernel.matmul.long_sums import build_long_sum
+from sardonyx.kernel.matmul.micro import PART, build_micro, ends_well, tile_rows
+from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.matmul.product_sums import Sums
+from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.traverse import loads_of
+
+_ALIGN = 64
+#: Pointers to more taps than these are written in loops: LLVM's time grows with their square.
+_MOST_WRITTEN_OUT = 64
+#: Panels of so many bytes stay in the second cache of a core, with what is read beside them.
+_TOGETHER_BYTES = 512 << 10
+
+
+class ProductKernel(Sums):
+    """Builds the kernel of one contraction.
+
+    Args:
+        schedule: How it goes over the contraction's axes.
+        name: Symbol name.
+        packed: Whether the right factor is constant, so that it is packed beforehand.
+    """
+
+    def __init__(self, schedule: ProductSchedule, name: str, packed: bool) -> None:
+        self.schedule, self.name, self.packed = schedule, name, packed
+
+    def build(self) -> tuple[Kernel, list[Packing]]:
+        """The kernel, and how its right factor is packed if that happens beforehand."""
+        s = self.schedule
+        if self.packed:
+            s.balance()
+        # Where nothing has rows, a block has one, and is not entered.
+        self.tile_rows = self._tile_rows() or (1,)
+        self.packs = self._packings() if self.packed else []
+        others = self._other_bodies()
+        touched = [x.buffer for x in loads_of(s.left)]
+        touched += [p.packed for p in self.packs] or [x.buffer for x in loads_of(s.right)]
+        for body in (*others, s.epilogue):
+            touched += [x.buffer for x in loads_of(body) if x is not s.token]
+        touched.append(s.group.root.buffer)
+        dims: list[Dim] = [*s.batch, *s.rows, s.column, *s.outer_columns, *s.reduced]
+        for tensor in touched:
+            dims += s.strides.get(tensor, ()) or ()
+        for body in (s.left, s.right, *others, s.epilogue):
+            dims += list(dims_of(body))
+        dims += [*s.store_at, s.block_rows]
+        parameters = Parameters(touched, dims)
+        for pack in self.packs:
+            s.strides[pack.packed] = (0,) * len(pack.packed.shape)
+        self.b = b = Builder(self.name, parameters.types(), kind="kernel")
+        self.places = parameters.places(b, s.strides)
+        self.outside = Expression(b, parameters.atoms(b), self.places.__getitem__)
+        self._write()
+        kernel = Kernel(
+            b.program, parameters.arguments, self._blocks(), self._cost_ns(), self.scratch_bytes,
+            self._functions(),
+        )  # fmt: skip
+        return kernel, self.packs
+
+    def _other_bodies(self) -> tuple[Scalar, ...]:
+        """Expressions that a block evaluates besides factors and epilogue."""
+        return ()
+
+    def _tile_rows(self) -> tuple[int, ...]:
+        """Row counts of tiles that a run may need."""
+        if self.schedule.is_brief:
+            return (1,)
+        return tile_rows(self.schedule.row_count(), self.schedule.block_rows)
+
+    def _packings(self) -> list[Packing]:
+        return self.schedule.packings()
+
+    def _functions(self) -> tuple[Program, ...]:
+        """What the kernel calls."""
+        s = self.schedule
+        micro = (
+            build_micro(s.element, r, s.vectors, s.lanes, at_once=s.at_once(r))
+            for r in self.tile_rows
+        )
+        long = [build_long_sum(s.element, s.vectors, s.lanes)] if self._may_be_long() else []
+        return (*micro, *long, *self._finish_functions())
+
+    def _blocks(self) -> Dim:
+        return self.schedule.blocks()
+
+    def _cost_ns(self) -> Dim:
+        return self.schedule.cost_ns()
+
+    def _write(self) -> None:
+        s = self.schedule
+        b, dim = self.b, self.outside.dim
+        taps = s.tap_count()
+        depth = dim(s.row_length)
+        size = s.factor.size_bytes
+        extents = {v: dim(extent_of(v)) for v in (*s.lead(), *s.rows, *s.reduced)}
+        n_rows, panels = dim(s.row_count()), dim(s.panels())
+        chunks, block_rows = dim(integer.ceildiv(s.row_count(), s.block_rows)), dim(s.block_rows)
+        self._set_scratch(taps, size)
+        self._zero_row(depth)
+        self._enter(n_rows)
+        with b.parallel() as block:
+            rest, panel, chunk = self._parts_of(block, panels, chunks)
+            number = b.binary("add", b.binary("mul", rest, panels), panel)
+            lead = self._unflatten(rest, s.lead(), extents)
+            level = self.outside.child(lead)
+            first_column = b.binary("mul", panel, s.width)
+            at = self._panel(level, number, panel, depth, first_column)
+            low = b.binary("mul", chunk, block_rows)
+            high = b.min(b.binary("add", low, block_rows), n_rows)
+            self._share_next(level, at, b.binary("sub", high, low), chunks)
+            self._begin_rows(b.binary("add", b.binary("mul", rest, chunks), chunk))
+            if self._goes_in_parts():
+                self._sum_in_parts(level, (low, high), depth, at, extents)
+                self._finish_all(level, low, high, first_column, extents)
+            else:
+                self._write_tiles(level, (low, high), depth, at, first_column, extents)
+        self._leave(n_rows)
+
+    def _enter(self, rows: Operand) -> None:
+        """What a call of the kernel does before its first block; a batch has so many rows."""
+
+    def _leave(self, rows: Operand) -> None:
+        """What it does after its last."""
+
+    def _begin_rows(self, number: Operand) -> None:
+        """What a block does first with its rows, by their number among all batches and chunks."""
+
+    def _write_tiles(
+        self,
+        level: Expression,
+        rows: tuple[Operand, Operand],
+        depth: Operand,
+        panel: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The rows of a block from the first to the one behind the last, tile by tile."""
+        s, b = self.schedule, self.b
+        (low, high), taps = rows, s.tap_count()
+        row = b.variable(low, name="row")
+        with b.while_(lambda: b.compare("lt", row.get(), high)):
+            first = row.get()
+            count = self._rows_of_tile(b.binary("sub", high, first))
+            tile = self._line(b.binary("sub", first, low) if s.run is not None else 0)
+            self._tile(level, first, count, taps, depth, panel, tile, first_column, extents)
+            if s.run is None:
+                self._finish_rows(level, count, first_column)
+            row.set(b.binary("add", first, count))
+        if s.run is not None:
+            self._finish_block(level, low, high, first_column, extents)
+
+    def _parts_of(
+        self, block: Operand, panels: Operand, chunks: Operand
+    ) -> tuple[Operand, Operand, Operand]:
+        """Batches and outer columns, panel, and chunk of the rows, of a block.
+
+        A few rows pass as many panels as stay in a core's cache before the next rows do: threads
+        have adjacent blocks, so the same rows of the contractions of a chain, and what lies in
+        memory is read once for several panels.
+        """
+        b = self.b
+        if not self.packs:
+            number, chunk = b.parted(block, chunks)
+            return (*b.parted(number, panels), chunk)
+        size_bytes = b.lift(self.outside.dim(self._panel_bytes()), I64)
+        together = b.max(b.binary("div", b.constant(I64, _TOGETHER_BYTES), b.max(size_bytes, 1)), 1)
+        together = b.min(together, b.max(panels, 1))
+        rest, place = b.parted(block, b.binary("mul", panels, chunks))
+        group, inside = b.parted(place, b.binary("mul", together, chunks))
+        first = b.binary("mul", group, together)
+        count = b.min(together, b.binary("sub", panels, first))
+        chunk, panel = b.parted(inside, count)
+        return rest, b.binary("add", first, panel), chunk
+
+    def _finish_all(
+        self,
+        level: Expression,
+        low: Operand,
+        high: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The epilogue of all rows of a block."""
+        s, b = self.schedule, self.b
+        if s.run is not None:
+            self._finish_block(level, low, high, first_column, extents)
+            return
+        with b.for_(low, high) as row:
+            at = self._unflatten(row, s.rows, extents)
+            self._epilogue(level.child(at), self._line(b.binary("sub", row, low)), first_column)
+
+    def _rows_of_tile(self, rest: Operand) -> Operand:
+        """How many of the `rest` rows the next tile has: the most that leave no single row."""
+        b = self.b
+        count: Operand = Constant(I64, self.tile_rows[-1])
+        for rows in reversed(self.tile_rows[:-1]):
+            enough = b.compare("ge", rest, rows)
+            if not ends_well(rows):
+                enough = b.binary("and", enough, b.ne(rest, rows + 1))
+            count = b.select(enough, b.value(I64, rows), count)
+        return count
+
+    def _set_scratch(self, taps: int, size: int) -> None:
+        """Scratch holds parts, each aligned.
+
+        Which panel it has, tile, pointer table, zero row, copied rows, panel.
+        """
+        s = self.schedule
+        most = self.tile_rows[0]
+        depth = s.row_length
+        in_parts = self._goes_in_parts()
+        kept = most if s.run is None and not in_parts else self._block_rows()
+        layout = self._first_layout()
+        layout += self._tile_layout(kept)
+        if in_parts or self._may_be_long():
+            layout.append(("more", most * s.width * size))
+        if self._may_be_long():
+            lines = kept if in_parts else most
+            layout.append(("wide", sizes.multiply(lines, s.width * F64.size_bytes)))
+            layout.append(("starts", most * 8))
+        copied = self._copied_rows()
+        layout.append(("table", sizes.multiply(copied, taps * 8)))
+        layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
+        if s.window is not None and s.direct:
+            layout.append(("zero", sizes.multiply(depth, size)))
+        if not s.direct:
+            layout.append(("copy", sizes.multiply(sizes.multiply(depth, copied), size)))
+        if not self.packed:
+            layout.append(("panel", sizes.multiply(self._panel_length(), s.width * size)))
+        self._divide_scratch([*layout, *self._other_layout()])
+
+    def _first_layout(self) -> list[tuple[str, Dim]]:
+        """The first parts of scratch, whose first word is 0 where a command begins."""
+        return [("kept", 8)] if not self.packed and self.schedule.turns else []
+
+    def _block_rows(self) -> Dim:
+        """How many rows of sums a block has, where those of all its tiles are kept."""
+        return self.schedule.block_rows
+
+    def _copied_rows(self) -> Dim:
+        """How many rows of the left factor are found, or copied, at a time."""
+        return self.tile_rows[0]
+
+    def _other_layout(self) -> list[tuple[str, Dim]]:
+        """Further parts of scratch, in bytes."""
+        return []
+
+    def _panel_length(self) -> Dim:
+        """Steps of the reduced axes in a panel."""
+        s = self.schedule
+        return sizes.multiply(s.row_length, s.tap_count())
+
+    def _panel_bytes(self) -> Dim:
+        s = self.schedule
+        return sizes.multiply(self._panel_length(), s.width * s.factor.size_bytes)
+
+    def _divide_scratch(self, layout: Sequence[tuple[str, Dim]]) -> None:
+        """Names for parts of scratch, each of so many bytes."""
+        b = self.b
+        scratch = b.context("scratch")
+        offset: Dim = 0
+        self.scratch: dict[str, Operand] = {}
+        for name, wanted in layout:
+            self.scratch[name] = b.offset(scratch, self.outside.dim(offset))
+            rounded = sizes.multiply(integer.ceildiv(wanted, _ALIGN), _ALIGN)
+            offset = sizes.add(offset, rounded)
+        self.scratch_bytes = offset
+
+    def _zero_row(self, depth: Operand) -> None:
+        if "zero" in self.scratch:
+            value = self._padding()
+            with self.b.for_(0, depth) as k:
+                self.b.store(value, self.scratch["zero"], k)
+
+    def _padding(self) -> Operand:
+        """What rows hold where a window hangs over the edge."""
+        return Constant(self.schedule.factor, 0)
+
+    def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
+        """What a block does after its panel is there and before its first tile."""
+
+    def _panel(
+        self,
+        level: Expression,
+        number: Operand,
+        panel: Operand,
+        depth: Operand,
+        first_column: Operand,
+    ) -> Operand:
+        """Where the panel of a block lies, once all is there that its tiles need.
+
+        `number` is that of the panel among all there are.
+        """
+        if "kept" not in self.scratch:
+            at = self._panel_pointer(level, panel, depth, first_column)
+            self._prepare(level, panel, first_column)
+            return at
+        with self._unless_kept(number):
+            inside = level.child()
+            self._pack_now(inside, first_column)
+            self._prepare(inside, self.scratch["panel"], first_column)
+        return self.scratch["panel"]
+
+    @contextmanager
+    def _unless_kept(self, number: Operand) -> Iterator[None]:
+        """Put into scratch what has a number, unless the thread's last block put the same there.
+
+        See `native.walk.forget_kept`.
+        """
+        b = self.b
+        kept, mark = self.scratch["kept"], b.binary("add", number, 1)
+        with b.if_(b.ne(b.load(I64, kept), mark)):
+            yield
+            b.store(mark, kept)
+
+    def _panel_pointer(
+        self, level: Expression, panel: Operand, depth: Operand, first_column: Operand
+    ) -> Operand:
+        """Where the packed panel lies; packs it now if nobody did before."""
+        b = self.b
+        if self.packs:
+            number = self._panel_number(level, panel)
+            step = b.lift(level.dim(self._panel_bytes()), I64)
+            packed = self.places[self.packs[0].packed].pointer
+            return b.offset(packed, b.binary("mul", number, step))
+        return self._pack_now(level, first_column)
+
+    def _panel_number(self, level: Expression, panel: Operand) -> Operand:
+        """Which of all packed panels this one is."""
+        s, b = self.schedule, self.b
+        flat: Dim = 0
+        for variable in s.packed_axes():
+            flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
+        flat = sizes.multiply(flat, s.panels())
+        return b.binary("add", panel, b.lift(level.dim(flat), I64))
+
+    def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
+        """Copy the panel of this block to scratch, zero beyond the last column."""
+        s = self.schedule
+        b = self.b
+        panel = self.scratch["panel"]
+        atom = sizes.variable(s.column)
+        extent = level.dim(extent_of(s.column))
+        order = s.reduced_order()
+        k = b.variable(0, I64, name="k")
+
+        def nest(inner: Expression, rest: list[Dim]) -> None:
+            if rest:
+                with b.for_(0, inner.dim(extent_of(rest[0]))) as i:
+                    child = inner.child({sizes.variable(rest[0]): i})
+                    nest(child, rest[1:])
+                return
+            line = b.offset(panel, k.get(), s.width * s.element.size_bytes)
+            for v in range(s.vectors):
+                start = b.binary("add", first_column, v * s.lanes)
+                mask = b.tail_mask(b.binary("sub", extent, start), s.lanes)
+                here = inner.child({atom: start}, vector=atom, lanes=s.lanes, mask=mask)
+                value = b.lift(here.scalar(s.right), s.element.with_lanes(s.lanes))
+                value = b.select(mask, value, 0)
+                b.store(value, line, v * s.lanes, align_bytes=16)
+            k.set(b.binary("add", k.get(), 1))
+
+        nest(level, order)
+        return panel
+
+    # -- one tile -----------------------------------------------------------------------------
+
+    def _tile(
+        self,
+        level: Expression,
+        first: Operand,
+        count: Operand,
+        taps: int,
+        depth: Operand,
+        panel: Operand,
+        tile: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        s = self.schedule
+        b = self.b
+        table = self.scratch["table"]
+        live = b.variable(0, I64, name="live") if self._leaves_taps_out() else None
+        with b.for_(0, count) as r:
+            at = self._row_of_tile(first, r, extents)
+            inner = level.child(at)
+            if s.run is None:
+                self._ask_ahead(inner, first_column)
+            if s.direct:
+                self._row_pointers(inner, table, r, count, live)
+            else:
+                self._copy_row(inner, table, r, depth)
+        if live is None:
+            self._sum(table, count, taps, depth, panel, tile)
+            return
+        first, behind = self._live_taps(live.get(), taps, depth)
+        begin = b.offset(panel, b.binary("mul", first, depth), s.width * s.element.size_bytes)
+        pointers = b.offset(table, b.binary("mul", first, count), 8)
+        self._sum(pointers, count, b.binary("sub", behind, first), depth, begin, tile)
+
+    def _row_of_tile(
+        self, first: Operand, r: Operand, extents: dict[Dim, Operand]
+    ) -> dict[Atom, Operand]:
+        """Where row `r` of the tile from `first` on is; `_finish_rows` finds that in scratch."""
+        s, b = self.schedule, self.b
+        at = self._unflatten(b.binary("add", first, r), s.rows, extents)
+        place = b.binary("mul", r, max(1, len(s.rows)))
+        for k, variable in enumerate(s.rows):
+            b.store(
+                at[sizes.variable(variable)],
+                self.scratch["coordinates"],
+                b.binary("add", place, k),
+            )
+        return at
+
+    def _leaves_taps_out(self) -> bool:
+        """Whether tiles leave out taps at which all of their rows are beyond the edge."""
+        return self.schedule.has_far_taps
+
+    def _live_taps(self, live: Operand, taps: int, depth: Operand) -> tuple[Operand, Operand]:
+        """The first tap that a tile sums, and the one behind the last.
+
+        Sums of few elements are added up in parts of several taps, whose borders must not depend
+        on what else is in the tile: results are the same bits however rows are shared by threads.
+        Taps of long sums are so long that each has parts of its own.
+
+        Args:
+            live: A bit for each tap at which some row is not beyond the edge.
+            taps: How many there are.
+            depth: Elements of a tap.
+        """
+        b = self.b
+        first, behind = b.variable(0, I64, name="first"), b.variable(taps, I64, name="behind")
+
+        def is_dead(tap: Operand) -> Operand:
+            return b.eq(b.binary("and", b.binary("shr", live, tap), 1), 0)
+
+        with b.while_(
+            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(first.get())
+        ):
+            first.set(first.get() + 1)
+        with b.while_(
+            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(behind.get() - 1)
+        ):
+            behind.set(behind.get() - 1)
+        steps = b.max(b.min(depth, PART), 1)
+        together = b.binary("div", b.binary("add", steps, PART - 1), steps)
+        return first.get() - b.binary("rem", first.get(), together), behind.get()
+
+    def _row_pointers(
+        self,
+        row: Expression,
+        table: Operand,
+        r: Operand,
+        count: Operand,
+        live: Register | None = None,
+    ) -> None:
+        """Where each tap of a row begins; `live` gets a bit for each not beyond the edge."""
+        s, b = self.schedule, self.b
+        if s.tap_count() <= _MOST_WRITTEN_OUT:
+            for number, taps in enumerate(s.tap_values()):
+                at = {sizes.variable(t): v for t, v in zip(s.taps, taps, strict=True)}
+                inside = None if s.window is None else row.scalar(rewrite(s.window, atoms=at))
+                if live is not None and inside is not None:
+                    bit = b.select(inside, b.value(I64, 1 << number), 0)
+                    live.set(b.binary("or", live.get(), bit))
+                place = b.binary("add", b.binary("mul", count, number), r)
+                b.store(self._tap_pointer(row, at, inside), table, place)
+            return
+        index = b.variable(r, I64, name="index")
+
+        def nest(level: Expression, rest: Sequence[Dim]) -> None:
+            if rest:
+                with b.for_(0, level.dim(extent_of(rest[0]))) as i:
+                    nest(level.child({sizes.variable(rest[0]): i}), rest[1:])
+                return
+            inside = None if s.window is None else level.scalar(s.window)
+            b.store(self._tap_pointer(level, {}, inside), table, index.get())
+            index.set(b.binary("add", index.get(), count))
+
+        nest(row, s.taps)
+
+    def _tap_pointer(
+        self, level: Expression, at: dict[Atom, int], inside: Operand | None
+    ) -> Operand:
+        """Where a tap of a row begins: `at` has its place, or else `level`."""
+        s, b = self.schedule, self.b
+        others = {sizes.variable(v): 0 for v in s.reduced if v not in s.taps}
+        offset = substitute(s.left_offset, {**others, **at})
+        pointer: Operand = b.offset(self.places[s.left_buffer].pointer, level.dim(offset), s.factor)
+        if isinstance(inside, Constant):
+            return pointer if inside.value else self.scratch["zero"]
+        return pointer if inside is None else b.select(inside, pointer, self.scratch["zero"])
+
+    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
+        """Copy one row of the left factor, all reduced axes in order, to scratch."""
+        s = self.schedule
+        b = self.b
+        skip = b.binary("mul", r, depth)
+        start = b.offset(self.scratch["copy"], skip, s.factor)
+        k = b.variable(0, I64, name="k")
+
+        def nest(inner: Expression, rest: list[Dim]) -> None:
+            if not rest:
+                b.store(self._rounded(inner.scalar(s.left), s.factor), start, k.get())
+                k.set(b.binary("add", k.get(), 1))
+                return
+            inner.hoist([s.left], frozenset(map(sizes.variable, rest)))
+            extent = inner.dim(extent_of(rest[0]))
+            if len(rest) == 1:
+                line = b.offset(start, k.get(), s.factor)
+                self._copy_vectors(inner, rest[0], extent, line)
+                k.set(b.binary("add", k.get(), extent))
+                return
+            with b.for_(0, extent) as i:
+                nest(inner.child({sizes.variable(rest[0]): i}), rest[1:])
+
+        nest(row, list(s.reduced))
+        b.store(start, table, r)
+
+    def _rounded(self, value: Operand, kind: Type) -> Operand:
+        """An element of the left factor, or lanes, as copied rows hold them."""
+        return self.b.lift(value, kind)
+
+    def _copy_vectors(self, row: Expression, variable: Dim, extent: Operand, line: Operand) -> None:
+        """Copy along the last reduced axis, vector by vector."""
+        s = self.schedule
+        b, atom = self.b, sizes.variable(variable)
+        lanes = s.lanes * s.element.size_bytes // s.factor.size_bytes
+        known = extent_of(variable)
+        while isinstance(known, int) and lanes // 2 >= known and lanes > 1:
+            lanes //= 2
+        kind = s.factor.with_lanes(lanes)
+        with b.for_(0, extent, lanes) as i:
+            mask = None
+            if not (isinstance(known, int) and known % lanes == 0) and lanes > 1:
+                mask = b.tail_mask(b.binary("sub", extent, i), lanes)
+            here = row.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
+            b.store(self._rounded(here.scalar(s.left), kind), line, i, mask=mask)

@@ -1,0 +1,214 @@
+"""What happens to sums of a product: the epilogue, and the stores.
+
+Where results lie side by side along columns, a row of a tile is finished vector by vector. Where
+they do so along rows (images whose channels come first), storing a row's columns would touch as
+many cache lines, perhaps all of one set: squares of sums are turned first, and lanes run along
+rows. Where columns lie between rows (the pixels that an image gains), vectors of neighbouring
+columns are stored between each other.
+"""
+
+from __future__ import annotations
+
+from sardonyx.base import sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.expressions.representation import value_type
+from sardonyx.kernel.expressions.transpose import build_transpose, transpose_name
+from sardonyx.kernel.language.alignment import divisible
+from sardonyx.kernel.language.builder import Builder
+from sardonyx.kernel.language.compiled import Place
+from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.types import I64
+from sardonyx.kernel.loops.interleaved_blocks import store_between
+from sardonyx.kernel.matmul.product_schedule import ProductSchedule, is_long
+from sardonyx.plan.axes import extent_of, offset_of
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import Tensor
+from sardonyx.tensor.traverse import loads_of
+
+#: Vectors of a row that are finished side by side, so that none waits for its own operations alone:
+#: as many of these as divide those of a panel.
+_TOGETHER = (4, 2, 1)
+
+
+class Finish:
+    """The part of a product's kernel behind its sums.
+
+    Attributes:
+        schedule: How the kernel goes over the contraction's axes.
+        b: Writes the kernel.
+        places: Where tensors lie.
+        scratch: Parts of the thread's memory by name.
+    """
+
+    schedule: ProductSchedule
+    b: Builder
+    places: dict[Tensor, Place]
+    scratch: dict[str, Operand]
+    _kept: int
+    #: Whether the vectors of a row are finished without a loop over them.
+    _unrolls = False
+
+    def _finish_functions(self) -> tuple[Program, ...]:
+        s = self.schedule
+        return () if s.run is None else (build_transpose(s.element, s.lanes),)
+
+    def _tile_layout(self, rows: Dim) -> list[tuple[str, Dim]]:
+        """Scratch for the sums of so many rows, and for the same turned."""
+        s = self.schedule
+        if s.run is not None:
+            assert isinstance(rows, int)  # noqa: S101 - where results are turned it is a number
+            rows = self._kept = -(-rows // s.lanes) * s.lanes
+        size_bytes = sizes.multiply(rows, s.width * s.element.size_bytes)
+        names = ("tile",) if s.run is None else ("tile", "turned")
+        return [(name, size_bytes) for name in names]
+
+    def _line(self, row: Operand | int) -> Operand:
+        """Where a row of products lies in scratch."""
+        s = self.schedule
+        return self.b.offset(self.scratch["tile"], row, s.width * s.element.size_bytes)
+
+    def _unflatten(
+        self, flat: Operand, axes: list[Dim], extents: dict[Dim, Operand]
+    ) -> dict[Atom, Operand]:
+        found = self.b.coordinates(flat, [extents[axis] for axis in axes])
+        return dict(zip(map(sizes.variable, axes), found, strict=True))
+
+    def _finish_rows(self, level: Expression, count: Operand, first_column: Operand) -> None:
+        """The epilogue of a tile, row by row."""
+        s, b = self.schedule, self.b
+        with b.for_(0, count) as r:
+            place = b.binary("mul", r, max(1, len(s.rows)))
+            atoms: dict[Atom, Operand] = {
+                sizes.variable(v): b.load(
+                    I64, self.scratch["coordinates"], b.binary("add", place, k)
+                )
+                for k, v in enumerate(s.rows)
+            }
+            self._epilogue(level.child(atoms), self._line(r), first_column)
+
+    def _finish_block(
+        self,
+        level: Expression,
+        low: Operand,
+        high: Operand,
+        first_column: Operand,
+        extents: dict[Dim, Operand],
+    ) -> None:
+        """The epilogue of all rows of a block, in runs whose results lie side by side."""
+        s, b = self.schedule, self.b
+        assert s.run is not None  # noqa: S101 - the caller looked
+        self._turn(b.binary("sub", high, low))
+        row = b.variable(low, name="row")
+        with b.while_(lambda: b.compare("lt", row.get(), high)):
+            first = row.get()
+            at = self._unflatten(first, s.rows, extents)
+            left = b.binary("sub", extents[s.run], at[sizes.variable(s.run)])
+            count = b.min(left, b.binary("sub", high, first))
+            self._finish_run(
+                level.child(at), s.run, count, b.binary("sub", first, low), first_column
+            )
+            row.set(b.binary("add", first, count))
+
+    def _epilogue(self, row: Expression, line: Operand, first_column: Operand) -> None:
+        """Pointwise work on one row of the tile, and its store."""
+        s = self.schedule
+        b, lanes = self.b, self._lanes_at_once()
+        atom = sizes.variable(s.column)
+        row.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
+        extent = row.dim(extent_of(s.column))
+        kind = s.element.with_lanes(lanes)
+        result = value_type(s.token.dtype)
+
+        def finish(start: Operand, j: Operand | int, mask: Operand | None) -> None:
+            total = b.convert(b.load(kind, line, j, align_bytes=16), result)
+            here = row.child(
+                {atom: start}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
+            )
+            here.store(s.group.root.buffer, s.store_at, here.scalar(s.epilogue))
+
+        if divisible(extent_of(s.column), s.width) and (self._unrolls or lanes == s.width):
+            for column in range(0, s.width, lanes):
+                finish(b.binary("add", first_column, column), column, None)
+            return
+        with b.for_(0, s.width, lanes) as j:
+            start = b.binary("add", first_column, j)
+            left = b.binary("sub", extent, start)
+            with b.if_(b.compare("gt", left, 0)):
+                whole = divisible(extent_of(s.column), lanes)
+                finish(start, j, None if whole else b.tail_mask(left, lanes))
+
+    def _lanes_at_once(self) -> int:
+        """Lanes that a row is finished by: several vectors where panels are full, loads dense."""
+        s = self.schedule
+        full = divisible(extent_of(s.column), s.width) and is_long(s.epilogue)
+        if not full or not all(map(self._lies_dense, loads_of(s.epilogue))):
+            return s.lanes
+        return next(n for n in _TOGETHER if s.vectors % n == 0) * s.lanes
+
+    def _lies_dense(self, load: Scalar) -> bool:
+        """Whether what an epilogue loads lies side by side along the columns, or is the same."""
+        s, column = self.schedule, sizes.variable(self.schedule.column)
+        if load is s.token:
+            return True
+        offset = offset_of(s.strides[load.tensor], load.at)
+        if column not in sizes.atoms_of(offset):
+            return not sizes.opaque_in(offset)
+        linear = sizes.coefficient_of(offset, column)
+        return linear is not None and linear[0] == 1
+
+    def _turn(self, count: Operand | int) -> None:
+        """Turn the sums of some rows: those of a column lie side by side then."""
+        s, b = self.schedule, self.b
+        name, size = transpose_name(s.element, s.lanes), s.element.size_bytes
+        with b.for_(0, count, s.lanes) as r, b.for_(0, s.width, s.lanes) as c:
+            source = b.offset(self._line(r), c, size)
+            column = b.offset(self.scratch["turned"], c, self._kept * size)
+            target = b.offset(column, r, size)
+            b.call(name, [source, Constant(I64, s.width), target, Constant(I64, self._kept)])
+
+    def _finish_run(
+        self,
+        start: Expression,
+        axis: Dim,
+        count: Operand,
+        first_row: Operand,
+        first_column: Operand,
+    ) -> None:
+        """The epilogue of some rows, with lanes along them: column after column.
+
+        Args:
+            start: The emitter at the first of the rows.
+            axis: The axis along which they follow each other.
+            count: How many rows.
+            first_row: Number of the first row among those that were turned.
+            first_column: Number of the first sum's column.
+        """
+        s, b, lanes = self.schedule, self.b, self.schedule.lanes
+        atom, column = sizes.variable(axis), sizes.variable(s.column)
+        kind, result = s.element.with_lanes(lanes), value_type(s.token.dtype)
+        first = start.atoms[atom]
+        columns = b.min(b.binary("sub", start.dim(extent_of(s.column)), first_column), s.width)
+        where = self.places[s.group.root.buffer]
+        with b.for_(0, columns, s.phases) as c:
+            phases: list[tuple[Operand, Expression]] = []
+            for k in range(s.phases):
+                own = b.binary("add", c, k)
+                here = start.child({column: b.binary("add", first_column, own)})
+                here.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
+                line = b.binary("add", b.binary("mul", own, self._kept), first_row)
+                phases.append((line, here))
+            with b.for_(0, count, lanes) as r:
+                mask = b.tail_mask(b.binary("sub", count, r), lanes)
+                row = b.binary("add", first, r)
+                results: list[Operand] = []
+                for turned, here in phases:
+                    at = b.binary("add", turned, r)
+                    loaded = b.load(kind, self.scratch["turned"], at, mask=mask)
+                    total = b.convert(loaded, result)
+                    inner = here.child(
+                        {atom: row}, values={s.token: total}, vector=atom, lanes=lanes, mask=mask
+                    )
+                    results.append(b.splat(inner.stored(s.epilogue), lanes))
+                begin = phases[0][1].child({atom: row}).dim(where.offset(s.store_at))
+                store_between(b, results, where.pointer, b.lift(begin, I64), mask)

@@ -1,0 +1,433 @@
+"""Convolutions of 3 by 3 taps, step 1, as products of transformed tiles (see `winograd`).
+
+A block transforms the inputs of a few tiles into scratch, multiplies them with the transformed
+filters of a panel, one product for each of the (m + 2)^2 places, and transforms what comes out
+into m by m outputs per tile, which the epilogue finishes. Blocks that follow each other mostly have
+the same tiles and the next panel: a thread transforms inputs once for all of those it gets. The
+filters are transformed when they are packed. Where taps are d elements apart, so are the inputs and
+outputs of a tile, and d tiles along an axis interlock: a convolution with its taps side by side on
+each d-th element.
+
+A tile whose inputs are too different in size, or not finite, is summed directly: the micro-kernel
+of products goes over its taps where they lie, with filters that are packed besides as they are.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.sizes import Atom, Dim
+from sardonyx.base.substitution import substitute
+from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.language.program import Constant, Operand, Program, Value
+from sardonyx.kernel.language.types import F32, I64, PTR
+from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
+from sardonyx.kernel.matmul.product import ProductKernel
+from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.matmul.winograd import (
+    TAPS,
+    build_input,
+    build_output,
+    cells_of,
+    input_name,
+    is_even,
+    matrices,
+    output_name,
+)
+from sardonyx.kernel.matmul.winograd_choice import MOST_KEPT_BYTES, Form
+from sardonyx.plan.axes import extent_of
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import buffer, indices, make_map
+
+
+class WinogradKernel(ProductKernel):
+    """Builds the kernel of one convolution.
+
+    Args:
+        schedule: How it goes over the contraction's axes.
+        form: How the contraction is such a convolution.
+        name: Symbol name.
+    """
+
+    def __init__(self, schedule: ProductSchedule, form: Form, name: str) -> None:
+        super().__init__(schedule, name, packed=True)
+        self.form = form
+
+    def _functions(self) -> tuple[Program, ...]:
+        s, outputs = self.schedule, self.form.outputs
+        found = super()._functions()
+        if outputs not in self.tile_rows:  # rows of tiles that are summed directly
+            at_once = s.at_once(outputs)
+            found += (build_micro(s.element, outputs, s.vectors, s.lanes, at_once=at_once),)
+        return (
+            *found,
+            build_input(s.element, outputs, s.lanes),
+            build_output(s.element, outputs, s.vectors, s.lanes),
+        )
+
+    def _tile_rows(self) -> tuple[int, ...]:
+        return tile_rows(self._tiles(), self.form.tiles)
+
+    def _tiles(self) -> Dim:
+        return sizes.product(self.form.tile_axes())
+
+    def _blocks(self) -> Dim:
+        s, f = self.schedule, self.form
+        lead = sizes.product(map(extent_of, s.lead()))
+        chunks = integer.ceildiv(self._tiles(), f.tiles)
+        return sizes.multiply(sizes.multiply(lead, chunks), s.panels())
+
+    def _cost_ns(self) -> Dim:
+        s, f = self.schedule, self.form
+        lead = sizes.product(map(extent_of, s.lead()))
+        each = f.places * int(s.depth_extent) * int(extent_of(s.column)) // (3 * s.lanes)
+        return sizes.multiply(sizes.multiply(lead, self._tiles()), max(1, each))
+
+    def _packings(self) -> list[Packing]:
+        """The transformed filters, (batch..., panel, place..., depth, lane); those as they are."""
+        s, f = self.schedule, self.form
+        lead = s.packed_axes()
+        shape = (
+            *map(extent_of, lead), s.panels(), f.side, f.side, s.depth_extent, s.width,
+        )  # fmt: skip
+        own = indices(shape)
+        n = len(lead)
+        column = sizes.add(sizes.multiply(own[n], s.width), own[-1])
+        atoms = {sizes.variable(s.column): column, sizes.variable(s.depth): own[-2]}
+        for variable, at in zip(lead, own, strict=False):
+            atoms[sizes.variable(variable)] = at
+        total = None
+        for i in range(TAPS):
+            for j in range(TAPS):
+                taps = {sizes.variable(t): v for t, v in zip(f.taps, (i, j), strict=True)}
+                tap = scalar.cast(rewrite(s.right, atoms=atoms | taps), dtypes.DOUBLE)
+                factor = scalar.binary(
+                    "mul", _factor(f.outputs, own[n + 1], i), _factor(f.outputs, own[n + 2], j)
+                )
+                term = scalar.binary("mul", factor, tap)
+                total = term if total is None else scalar.binary("add", total, term)
+        assert total is not None  # noqa: S101 - there are taps
+        value = scalar.cast(total, s.group.accumulator)
+        inside = scalar.compare("lt", scalar.size(column), scalar.size(extent_of(s.column)))
+        zero = scalar.constant(0, s.group.accumulator)
+        contents = make_map(shape, scalar.select(inside, value, zero))
+        packed = buffer(("packed", contents), shape, s.group.accumulator)
+        return [Packing(packed, contents), *super()._packings()]
+
+    # -- the kernel ---------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        s, f, b = self.schedule, self.form, self.b
+        dim = self.outside.dim
+        depth, panels = dim(s.depth_extent), dim(s.panels())
+        self._lay_out()
+        self._zero_row(depth)
+        axes = {v: dim(extent_of(v)) for v in s.lead()}
+        tiles = dim(self._tiles())
+        chunks = dim(integer.ceildiv(self._tiles(), f.tiles))
+        with b.parallel() as block:
+            if self._keeps_filters():
+                number, chunk = b.parted(block, chunks)
+                rest, panel = b.parted(number, panels)
+                number = b.binary("add", b.binary("mul", rest, chunks), chunk)
+            else:
+                number, panel = b.parted(block, panels)
+                rest, chunk = b.parted(number, chunks)
+            level = self.outside.child(self._unflatten(rest, s.lead(), axes))
+            first = b.binary("mul", chunk, f.tiles)
+            count = b.min(b.binary("sub", tiles, first), f.tiles)
+            with self._unless_kept(number), b.for_(0, count) as t:
+                self._transform_inputs(level.child(), first, t, depth)
+            first_column = b.binary("mul", panel, s.width)
+            self._multiply(level, panel, count, depth)
+            tile = b.variable(0, I64, name="tile")
+            with b.while_(lambda: b.compare("lt", tile.get(), count)):
+                place = (panel, tile.get(), first_column)
+                done = self._transform_outputs(level.child(), place, count, depth)
+                tile.set(b.binary("add", tile.get(), done))
+
+    def _keeps_filters(self) -> bool:
+        """Whether blocks that follow each other share a panel, which stays in the cache of a core.
+
+        Where there are more panels than chunks of tiles, threads share out the filters: most of
+        what such a kernel reads.
+        """
+        s, f = self.schedule, self.form
+        size_bytes = f.places * int(s.depth_extent) * s.width * s.element.size_bytes
+        chunks, panels = integer.ceildiv(self._tiles(), f.tiles), s.panels()
+        few = isinstance(chunks, int) and isinstance(panels, int) and chunks < panels
+        return few and size_bytes <= MOST_KEPT_BYTES
+
+    def _lay_out(self) -> None:
+        """Scratch holds: which tiles it has, their inputs, transformed, where they lie, and which
+        tiles are even; products, the outputs of tiles that are finished together, pointers.
+        """
+        s, f = self.schedule, self.form
+        size = s.element.size_bytes
+        depth = int(s.depth_extent)
+        layout: dict[str, Dim] = {
+            "kept": I64.size_bytes,
+            "inputs": f.places * f.tiles * depth * size,
+            "products": f.places * f.tiles * s.width * size,
+            **dict(self._tile_layout(f.outputs**2 * self._most_together())),
+            "sources": f.places * f.tiles * PTR.size_bytes,
+            "even": f.tiles * I64.size_bytes,
+            "cells": cells_of(f.outputs) ** 2 * size,
+            "window": TAPS**2 * f.outputs * PTR.size_bytes,
+            "table": self.tile_rows[0] * PTR.size_bytes,
+            "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
+            "zero": depth * size,
+        }
+        self._divide_scratch(list(layout.items()))
+
+    def _transform_inputs(
+        self, level: Expression, first: Operand, t: Operand, depth: Operand
+    ) -> None:
+        """One tile: find its inputs, or zeros outside the image, and transform them."""
+        s, f, b = self.schedule, self.form, self.b
+        at = self._tile_at(b.binary("add", first, t))
+        level = level.child(at)  # what is computed in this loop is no other's
+        place = b.binary("mul", t, len(s.rows))
+        for k, variable in enumerate(s.rows):
+            value = at[sizes.variable(variable)]
+            b.store(value, self.scratch["coordinates"], b.binary("add", place, k))
+        # Inputs are numbered by the sum of a row axis and its tap, which goes over the axis's end.
+        extents = [
+            sizes.add(extent_of(v), (TAPS - 1) * apart)
+            for v, apart in zip(f.image, f.apart, strict=True)
+        ]
+        sums = [sizes.numbered_index(e, k, "w") for k, e in enumerate(extents)]
+        atoms: dict[Atom, Dim] = {sizes.variable(v): 0 for v in (*f.taps, s.depth)}
+        atoms |= {sizes.variable(v): w for v, w in zip(f.image, sums, strict=True)}
+        offset = substitute(s.left_offset, atoms)
+        window = None if s.window is None else rewrite(s.window, atoms=atoms)
+        base = self.places[s.left_buffer].pointer
+        y, x = (at[sizes.variable(v)] for v in f.image)
+        ends = [b.lift(level.dim(e), I64) for e in extents]
+        sources = self._sources(t)
+        with b.for_(0, f.side) as i:
+            row = b.binary("add", y, b.binary("mul", i, f.apart[0]))
+            row_inside = b.compare("lt", row, ends[0])
+            with b.for_(0, f.side) as j:
+                column = b.binary("add", x, b.binary("mul", j, f.apart[1]))
+                moved = dict(zip(map(sizes.variable, sums), (row, column), strict=True))
+                here = level.child(at | moved)
+                inside: Operand = b.binary("and", row_inside, b.compare("lt", column, ends[1]))
+                if window is not None:
+                    inside = b.binary("and", inside, here.scalar(window))
+                source = b.offset(base, here.dim(offset), s.element)
+                number = b.binary("add", b.binary("mul", i, f.side), j)
+                b.store(b.select(inside, source, self.scratch["zero"]), sources, number)
+        target = b.offset(self.scratch["inputs"], b.binary("mul", t, depth), s.element)
+        step = b.binary("mul", depth, f.tiles)
+        cells = self.scratch["cells"]
+        name, operands = input_name(f.outputs, s.lanes), [sources, depth, target, step, cells]
+        even = b.variable(b.call(name, operands, I64), name="even")
+        with b.if_(b.eq(even.get(), 0)):
+            even.set(b.convert(self._is_even(level.child(), at), I64))
+        b.store(even.get(), self.scratch["even"], t)
+
+    def _sources(self, t: Operand) -> Value:
+        """Pointers to the inputs of a tile."""
+        place = self.b.binary("mul", t, self.form.places)
+        return self.b.offset(self.scratch["sources"], place, PTR)
+
+    def _is_even(self, level: Expression, at: dict[Atom, Operand]) -> Value:
+        """Whether the tile at a place is, without cells of outputs beyond the image's end."""
+        f, b = self.form, self.b
+        side = cells_of(f.outputs)
+        counts = []
+        for v, apart in zip(f.image, f.apart, strict=True):
+            end = b.lift(level.dim(extent_of(v)), I64)
+            left = self._outputs_left(b.binary("sub", end, at[sizes.variable(v)]), apart)
+            counts.append(b.min(b.binary("div", left, 2) + 1, side))
+        first = b.load(F32, self.scratch["cells"])
+        least, total = b.variable(first, name="least"), b.variable(0.0, F32, name="total")
+        with b.for_(0, side) as i, b.for_(0, side) as j:
+            place = b.binary("add", b.binary("mul", i, side), j)
+            cell = b.load(F32, self.scratch["cells"], place)
+            total.set(b.binary("add", total.get(), cell))
+            inside = b.binary("and", b.compare("lt", i, counts[0]), b.compare("lt", j, counts[1]))
+            less = b.binary("and", inside, b.compare("lt", cell, least.get()))
+            least.set(b.select(less, cell, least.get()))
+        return is_even(b, least.get(), total.get())
+
+    def _tile_at(self, number: Operand) -> dict[Atom, Operand]:
+        """The row axes at a tile's first output."""
+        f, b = self.form, self.b
+        extents = [b.lift(self.outside.dim(d), I64) for d in f.tile_axes()]
+        found = b.coordinates(number, extents)
+        found[-2:] = [
+            self._first_output(tile, apart) for tile, apart in zip(found[-2:], f.apart, strict=True)
+        ]
+        return dict(zip(map(sizes.variable, (*f.others, *f.image)), found, strict=True))
+
+    def _first_output(self, tile: Operand, apart: int) -> Operand:
+        """Where along an axis the first output of a tile is."""
+        b = self.b
+        if apart == 1:
+            return b.binary("mul", tile, self.form.outputs)
+        together, phase = b.parted(tile, b.constant(I64, apart))
+        return b.binary("add", b.binary("mul", together, self.form.outputs * apart), phase)
+
+    def _multiply(self, level: Expression, panel: Operand, count: Operand, depth: Operand) -> None:
+        """All products of the tiles with one panel."""
+        s, f, b = self.schedule, self.form, self.b
+        filters = self._filters(level, panel)
+        line_bytes = s.width * s.element.size_bytes
+        with b.for_(0, f.places) as place:
+            weights = b.offset(filters, b.binary("mul", place, depth), line_bytes)
+            start = b.binary("mul", place, f.tiles)
+            self._share_out(b.offset(weights, depth, line_bytes), count)
+            row = b.variable(0, I64, name="row")
+            with b.while_(lambda: b.compare("lt", row.get(), count)):
+                rows = self._rows_of_tile(b.binary("sub", count, row.get()))
+                first = b.binary("add", start, row.get())
+                with b.for_(0, rows) as r:
+                    skip = b.binary("mul", b.binary("add", first, r), depth)
+                    b.store(
+                        b.offset(self.scratch["inputs"], skip, s.element), self.scratch["table"], r
+                    )
+                target = b.offset(self.scratch["products"], first, line_bytes)
+                self._call_micro(self.scratch["table"], rows, 1, depth, weights, target)
+                row.set(b.binary("add", row.get(), rows))
+
+    def _filters(self, level: Expression, panel: Operand) -> Operand:
+        """Where the transformed filters of a panel lie."""
+        s, f, b = self.schedule, self.form, self.b
+        each = sizes.multiply(s.depth_extent, f.places * s.width * s.element.size_bytes)
+        step = b.lift(level.dim(each), I64)
+        number = self._panel_number(level, panel)
+        return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
+
+    def _ends_in_planes(self) -> bool:
+        """Whether the results of a tile's row lie side by side, as in planes, or phases between."""
+        return self.schedule.run is self.form.image[1] and self.form.apart[1] == 1
+
+    def _most_together(self) -> int:
+        """How many tiles side by side are finished together, at most: those of one vector."""
+        if not self._ends_in_planes():
+            return 1
+        return max(1, self.schedule.lanes // self.form.outputs)
+
+    def _transform_outputs(
+        self,
+        level: Expression,
+        place: tuple[Operand, Operand, Operand],
+        count: Operand,
+        depth: Operand,
+    ) -> Operand:
+        """From a tile on: transform its products, and finish the outputs that are in the image.
+
+        `place`: panel, number of the tile, and first column of the panel. Gives how many tiles that
+        did, of as many as are left of `count`.
+        """
+        s, f, b = self.schedule, self.form, self.b
+        panel, t, first_column = place
+        start = b.binary("mul", t, len(s.rows))
+        at: dict[Atom, Operand] = {
+            sizes.variable(v): b.load(I64, self.scratch["coordinates"], b.binary("add", start, k))
+            for k, v in enumerate(s.rows)
+        }
+        y, x = (sizes.variable(v) for v in f.image)
+        ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
+        below, beside = (
+            self._outputs_left(b.binary("sub", end, at[v]), apart)
+            for end, v, apart in zip(ends, (y, x), f.apart, strict=True)
+        )
+        together: Operand = Constant(I64, 1)
+        if self._ends_in_planes():
+            in_row = b.binary("div", b.binary("add", beside, f.outputs - 1), f.outputs)
+            together = b.min(b.min(in_row, b.binary("sub", count, t)), self._most_together())
+        pitch = b.binary("mul", together, f.outputs)
+        direct = self._panel_pointer_of(level, panel, depth)
+        self._transform_products(t, together, pitch, (direct, depth))
+        level = level.child(at)
+        rows, columns = b.min(below, f.outputs), b.min(beside, pitch)
+        if self._ends_in_planes():
+            self._turn(b.binary("mul", pitch, f.outputs))
+        with b.for_(0, rows) as i:
+            row = {**at, y: b.binary("add", at[y], b.binary("mul", i, f.apart[0]))}
+            first = b.binary("mul", i, pitch)
+            if self._ends_in_planes():
+                assert s.run is not None  # noqa: S101 - narrows the type for the checker
+                self._finish_run(level.child(row), s.run, columns, first, first_column)
+            else:
+                with b.for_(0, columns) as j:
+                    here = {**row, x: b.binary("add", at[x], b.binary("mul", j, f.apart[1]))}
+                    line = self._line(b.binary("add", first, j))
+                    self._epilogue(level.child(here), line, first_column)
+        return together
+
+    def _panel_pointer_of(self, level: Expression, panel: Operand, depth: Operand) -> Operand:
+        """Where a panel of the filters as they are lies."""
+        s, b = self.schedule, self.b
+        step = b.binary("mul", depth, TAPS**2 * s.width * s.element.size_bytes)
+        start = b.binary("mul", self._panel_number(level, panel), step)
+        return b.offset(self.places[self.packs[1].packed].pointer, start)
+
+    def _transform_products(
+        self, t: Operand, together: Operand, pitch: Operand, direct: tuple[Operand, Operand]
+    ) -> None:
+        """The outputs of some tiles from `t` on, of which each row follows that of the one before.
+
+        Args:
+            t: The first tile.
+            together: How many.
+            pitch: Outputs of a row of all of them.
+            direct: A panel of the filters as they are, and its depth.
+        """
+        s, f, b = self.schedule, self.form, self.b
+        line_bytes = s.width * s.element.size_bytes
+        step = Constant(I64, f.tiles * s.width)
+        name = output_name(f.outputs, s.vectors, s.lanes)
+        with b.for_(0, together) as k:
+            tile, first = b.binary("add", t, k), b.binary("mul", k, f.outputs)
+            with b.if_(b.ne(b.load(I64, self.scratch["even"], tile), 0)):
+                products = b.offset(self.scratch["products"], tile, line_bytes)
+                b.call(name, [products, step, self._line(first), pitch])
+            with b.else_():
+                self._sum_directly(self._sources(tile), direct, first, pitch)
+
+    def _sum_directly(
+        self, sources: Operand, direct: tuple[Operand, Operand], first: Operand, pitch: Operand
+    ) -> None:
+        """The outputs of one tile, row by row, as products of its inputs where they lie."""
+        s, f, b = self.schedule, self.form, self.b
+        panel, depth = direct
+        name = micro_name(s.element, f.outputs, s.vectors, s.lanes, at_once=s.at_once(f.outputs))
+        window = self.scratch["window"]
+        with b.for_(0, f.outputs) as row:
+            with b.for_(0, TAPS) as i, b.for_(0, TAPS) as j, b.for_(0, f.outputs) as r:
+                line = b.binary("mul", b.binary("add", row, i), f.side)
+                source = b.load(PTR, sources, b.binary("add", line, b.binary("add", j, r)))
+                tap = b.binary("add", b.binary("mul", i, TAPS), j)
+                b.store(source, window, b.binary("add", b.binary("mul", tap, f.outputs), r))
+            target = self._line(b.binary("add", first, b.binary("mul", row, pitch)))
+            taps, nothing = b.lift(TAPS**2, I64), b.lift(0, I64)
+            run = b.constant(I64, PART)
+            b.call(name, [window, taps, depth, panel, target, run, panel, nothing])
+
+    def _outputs_left(self, elements: Operand, apart: int) -> Operand:
+        """How many outputs of a tile so many elements have, from its first one on."""
+        b = self.b
+        if apart == 1:
+            return elements
+        return b.binary("div", b.binary("add", elements, apart - 1), apart)
+
+
+def _factor(outputs: int, row: Dim, tap: int) -> Scalar:
+    """An element of G, in a row that only the kernel knows."""
+    column = [line[tap] for line in matrices(outputs)[1]]
+    found = _number(column[-1])
+    for k in reversed(range(len(column) - 1)):
+        is_it = scalar.compare("eq", scalar.size(row), scalar.size(k))
+        found = scalar.select(is_it, _number(column[k]), found)
+    return found
+
+
+def _number(x: Fraction) -> Scalar:
+    return scalar.constant(float(x), dtypes.DOUBLE)

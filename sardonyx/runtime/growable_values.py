@@ -1,0 +1,76 @@
+"""Values of the processor that grow where they lie: see `runtime.growable_buffer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sardonyx.runtime.growable_buffer import Room
+from sardonyx.runtime.storage import HOST, Array, Tensor, size_of, to_host
+
+
+class GrownView(np.ndarray[Any, np.dtype[Any]]):
+    """The first part of a room along an axis, read-only: others may lie in the same memory.
+
+    Attributes:
+        room: Where it lies; None for what is made of such a view.
+    """
+
+    room: Room | None
+
+    def __array_finalize__(self, made_of: Any) -> None:
+        self.room = None
+
+
+class HostRooms:
+    """See `Rooms`."""
+
+    def is_own(self, target: object) -> bool:
+        """See `Rooms.is_own`; an array of NumPy keeps its size, so none becomes longer itself."""
+        return target is HOST
+
+    def found(self, value: object) -> Room | None:
+        """See `Rooms.found`."""
+        return value.room if isinstance(value, GrownView) else None
+
+    def made(self, value: Tensor, axis: int, capacity: int) -> Room:
+        """See `Rooms.made`."""
+        held: Array = to_host(value)
+        whole = _empty(value.shape, value.dtype, axis, capacity)
+        length = value.shape[axis]
+        whole[(slice(None),) * axis + (slice(length),)] = held
+        return Room(whole, axis, length)
+
+    def value(self, room: Room, length: int) -> GrownView:
+        """See `Rooms.value`."""
+        memory: Any = room.memory
+        part: GrownView = memory[(slice(None),) * room.axis + (slice(length),)].view(GrownView)
+        part.room = room
+        part.flags.writeable = False
+        return part
+
+    def wrapped(self, value: Tensor, axis: int) -> Tensor:
+        """See `Rooms.wrapped`: what is not in a room stays a plain array."""
+        return value
+
+    def extend(self, value: Tensor, room: Room, length: int) -> None:
+        """See `Rooms.extend`; no target is asked for that, see `is_own`."""
+
+
+def new_with_room(
+    shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int
+) -> GrownView:
+    """A new value of zeros in a room of some size."""
+    whole = _empty(shape, dtype, axis, capacity)
+    whole[(slice(None),) * axis + (slice(shape[axis]),)] = 0
+    return HOST_ROOMS.value(Room(whole, axis, shape[axis]), shape[axis])
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int) -> Array:
+    sizes = (*shape[:axis], capacity, *shape[axis + 1 :])
+    size_of(sizes, dtype)
+    return np.empty(sizes, dtype)
+
+
+HOST_ROOMS = HostRooms()

@@ -1,0 +1,198 @@
+"""Contractions by kernels of their own: general ones, of images, of codes, Winograd's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sardonyx.base.forks import compiling
+from sardonyx.base.sizes import Dim
+from sardonyx.kernel.expressions.representation import value_type
+from sardonyx.kernel.matmul.long_sums import is_long
+from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
+from sardonyx.plan.blockwise import in_blocks
+from sardonyx.plan.canonical import Canonical
+from sardonyx.plan.groups import Product
+from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.layout import row_major
+from sardonyx.plan.operand_order import in_order
+from sardonyx.plan.pad_input import LEAST_ON_DEVICE, LEAST_RUN, with_borders
+from sardonyx.plan.swap_operands import with_whole_image
+from sardonyx.selection.general_product import GeneralProduct
+from sardonyx.selection.invocation import Invocation, invocation_of, is_constant
+from sardonyx.selection.kernel_record import Formed
+from sardonyx.selection.variants import DEFAULT
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import load
+from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, make_map, make_reduce
+from sardonyx.tensor.traverse import loads_of
+
+if TYPE_CHECKING:
+    from sardonyx.selection.selector import Former
+
+#: How names of contractions begin that round their factors to bfloat16.
+HALVES = "halves"
+#: What is behind the beginning where they are computed in registers for matrices.
+IN_MATRICES = "_in_matrices"
+MATRICES = f"{HALVES}{IN_MATRICES}"
+#: How names of contractions of 8-bit codes begin.
+INTEGERS = "integers"
+#: How names of convolutions begin that transform their inputs.
+WINOGRAD = "winograd"
+#: How names of contractions of floats begin.
+PRODUCT = "product"
+
+
+def product_of_kernels(
+    former: Former, group: Product, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
+) -> list[Invocation]:
+    """The kernel of a contraction, after the packing of a right factor that never changes."""
+    fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
+    if fixed and former.grain.tiling is None and not _is_rounded(former, group):
+        general = former.general_product(group, strides)
+        if general is not None:
+            return _general(former, general, group, strides)
+    image: list[Invocation] = []
+    codes = in_blocks(group) if fixed and former.options.dots and not _is_long(group) else None
+    if codes is not None:
+        with compiling:
+            from sardonyx.selection.blockwise import blockwise_product
+
+        return blockwise_product(former, codes, strides)
+    least_run = LEAST_RUN if former.grain.tiling is None else LEAST_ON_DEVICE
+    bordered = with_borders(group, least_run) if fixed else None
+    if bordered is not None:
+        contents, place, group = bordered
+        image = [_image(former, contents, place, strides, group)]
+        strides = {**strides, place: row_major(place.shape)}
+    elif not fixed and all(is_constant(x.tensor) for x in loads_of(group.left)):
+        # Factors were exchanged: the right one is an image, which is packed in each run.
+        whole = with_whole_image(group)
+        if whole is not None:
+            contents, place, group = whole
+            image = [_image(former, contents, place, strides, group)]
+            strides = {**strides, place: row_major(place.shape)}
+    if integer_factors(group) is not None:
+        group, strides, before = _with_numbers(former, group, strides)
+        image += before
+    canonical = former.canonical(group, strides)
+    # What has no image may get one below, and is another kernel then.
+    key = (canonical.key, fixed, bool(image))
+    if key not in former.kernels and fixed and not image:
+        moved = None if _stays(former, key, canonical) else in_order(group)
+        if moved is not None:
+            contents, place, group = moved
+            image = [_image(former, contents, place, strides, group, "moved")]
+            canonical = Canonical(group, {**strides, place: row_major(place.shape)})
+            key = (canonical.key, fixed, True)
+
+    def build() -> Formed:
+        with compiling:
+            from sardonyx.selection.matmul_candidates import built
+
+        return built(former, canonical, fixed)
+
+    kernel = former.formed(key, build)
+    actual, steps = {**canonical.buffers}, list[Invocation]()
+    for packing in former.needs[key]:
+        actual[packing.packed], before = former.packed_buffer(
+            contents_of(packing, canonical), strides
+        )
+        steps += before
+    return [*image, *steps, invocation_of(kernel, actual, group)]
+
+
+def _is_long(group: Product) -> bool:
+    """Whether sums are added up in float64."""
+    return bool(is_long(group.reduced, value_type(group.accumulator)))
+
+
+def _is_rounded(former: Former, group: Product) -> bool:
+    """Whether the factors of a contraction are rounded to bfloat16."""
+    if not former.options.halves:
+        return False
+    with compiling:
+        from sardonyx.kernel.matmul.bf16_product import may_round
+
+    return may_round(group)
+
+
+def _general(
+    former: Former, general: GeneralProduct, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+) -> list[Invocation]:
+    """A contraction by a kernel that others of other sizes use, too."""
+
+    def build() -> Formed:
+        return Formed(*general.build(former.options.lanes, former.name(PRODUCT)))
+
+    kernel = former.formed(general.key, build)
+    actual, steps = {**general.actual}, list[Invocation]()
+    for packing in former.needs[general.key]:
+        actual[packing.packed], before = former.packed_buffer(general.contents(packing), strides)
+        steps += before
+    specific = former.valued.of(kernel, general.values)
+    return [*steps, invocation_of(specific, actual, group)]
+
+
+def _stays(former: Former, key: tuple[object, ...], canonical: Canonical) -> bool:
+    """Whether a contraction needs no copy of its left factor: it walks rows where they lie."""
+    group, structure = canonical.group, canonical.key
+    assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+    if structure in former.walked:
+        return former.walked[structure]
+    known, choices = None, former.options.choices
+    if choices is None or choices.of(key) == DEFAULT:
+        known = former.known(key, None, DEFAULT)
+    if known is not None:
+        former.kernels[key], former.needs[key] = known.kernel, known.packings
+    elif integer_factors(group) is None:
+        schedule = ProductSchedule(group, canonical.strides, former.options.lanes, former.grain)
+        former.walked[structure] = schedule.direct
+        former.schedules[structure] = schedule
+        return schedule.direct
+    return True
+
+
+def _with_numbers(
+    former: Former, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+) -> tuple[Product, dict[Tensor, tuple[Dim, ...]], list[Invocation]]:
+    """A contraction of codes whose factors and terms of results lie in memory."""
+    own, steps = dict(strides), list[Invocation]()
+
+    def stored(contents: Map) -> Buffer:
+        if contents.body.op == "constant":
+            return former.number(contents)
+        packed, before = former.packed_buffer(contents, strides)
+        own[packed] = row_major(packed.shape)
+        steps.extend(before)
+        return packed
+
+    with compiling:
+        from sardonyx.plan.hoisting import with_numbers
+
+    return with_numbers(group, stored), own, steps
+
+
+def _image(
+    former: Former,
+    contents: Map,
+    place: Buffer,
+    strides: dict[Tensor, tuple[Dim, ...]],
+    group: Product,
+    name: str = "image",
+) -> Invocation:
+    """What lays out the left factor of a contraction."""
+    made = former.pack(contents, place, strides, name)
+    return replace(made, group=group)
+
+
+def contents_of(packing: Packing, canonical: Canonical) -> Map | Reduce:
+    """What is packed, of the buffers that a group has."""
+    contents = packing.contents
+    body = rewrite(
+        contents.body,
+        lambda x: load(canonical.buffers[x.buffer], x.at),
+    )
+    if isinstance(contents, Map):
+        return make_map(contents.shape, body)
+    return make_reduce(contents.shape, contents.extents, contents.kind, body, contents.dtype)

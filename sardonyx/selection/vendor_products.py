@@ -1,0 +1,311 @@
+"""Contractions with a library in the place of their kernel, which stays for what it cannot do.
+
+What of an epilogue no library knows becomes a kernel of its own, that changes the result in place.
+Constant filters are put in the order that libraries want, channels last; so is an image that lies
+otherwise. The kernel reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sardonyx.base import dtypes, sizes
+from sardonyx.base.records import dataclass
+from sardonyx.base.sizes import Dim
+from sardonyx.plan.axes import offset_of
+from sardonyx.plan.grouping import pointwise
+from sardonyx.plan.groups import Product, Rows, Stage
+from sardonyx.plan.inline import Root
+from sardonyx.plan.layout import row_major, strides_in
+from sardonyx.plan.plan import LibraryCall
+from sardonyx.plan.roles import index_atoms, roles
+from sardonyx.plan.vendor_convolution import Windows
+from sardonyx.plan.vendor_offers import (
+    MATMUL,
+    Accelerator,
+    Finish,
+    Matrices,
+    Offer,
+    Operand,
+    Strides,
+    common_refusal,
+    facts_of,
+    is_constant,
+    length_of,
+    result_kinds,
+    step_along,
+)
+from sardonyx.tensor import scalar
+from sardonyx.tensor.rewriting import rewrite
+from sardonyx.tensor.scalar import load
+from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
+
+if TYPE_CHECKING:
+    from sardonyx.selection.invocation import Invocation
+    from sardonyx.selection.selector import Former
+
+#: One way to offer a contraction: gives the invocations, or why it cannot be.
+_Way = Callable[["_Task", Product, Finish], "list[Invocation] | str"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    former: Former
+    strides: Strides
+    accelerator: Accelerator
+
+
+def accelerated(
+    former: Former, group: Product, strides: Strides, accelerator: Accelerator
+) -> list[Invocation] | str:
+    """The invocations of a contraction that a library takes, or why none does."""
+    refusal = common_refusal(group)
+    if refusal:
+        return refusal
+    task = _Task(former, strides, accelerator)
+    before = dict(former.packed)
+    group, steps = _one_bias(task, group)
+    whole = Finish.of(group)
+    apart = _lies_otherwise(group, strides)
+    reasons: dict[str, None] = {}
+    for way in (_matrix, _patches, _windows, _matrices):
+        for finish in (whole, None):
+            if finish is None and whole == Finish():
+                continue
+            packings = dict(former.packed)
+            if finish is not None and not apart:
+                found = way(task, group, finish)
+            else:
+                found = _apart(task, group, way, finish, apart)
+            if not isinstance(found, str):
+                return [*steps, *found]
+            former.packed.go_back(packings)
+            reasons[found] = None
+    former.packed.go_back(before)
+    return "; ".join(reasons)
+
+
+def _lies_otherwise(group: Product, strides: Strides) -> bool:
+    """Whether no library can write the result where, or as, it is wanted."""
+    if group.root.buffer.dtype not in result_kinds(group):
+        return True
+    offset = offset_of(strides[group.root.buffer], group.at)
+    found = roles(group)
+    return found is not None and all(step_along(offset, c) != 1 for c in found[2])
+
+
+def _one_bias(task: _Task, group: Product) -> tuple[Product, list[Invocation]]:
+    """Constants that are added along one axis, added up before any run."""
+    finish = Finish.of(group)
+    if finish is None or finish.activation not in ("", "relu"):
+        return group, []
+    fixed = [x for x in finish.added if is_constant(x) and len(x.at) == 1]
+    if len({x.at for x in fixed}) != 1 or len(fixed) < 2:
+        return group, []
+    shape = fixed[0].tensor.shape
+    first, *others = [load(x.tensor, indices(shape)) for x in fixed]
+    total = first
+    for other in others:
+        total = total + scalar.cast(other, first.dtype)
+    packed, steps = task.former.packed_buffer(make_map(shape, total), task.strides)
+    task.strides[packed] = row_major(shape)
+    value, kind = group.result, group.result.dtype
+    for x in (load(packed, fixed[0].at), *(x for x in finish.added if x not in fixed)):
+        value = value + scalar.cast(x, kind)
+    if finish.activation:
+        value = scalar.binary("max", value, 0)
+    return replace(group, epilogue=scalar.cast(value, group.root.buffer.dtype)), steps
+
+
+def _apart(
+    task: _Task, group: Product, way: _Way, finish: Finish | None, elsewhere: bool
+) -> list[Invocation] | str:
+    """A library for the sum, with `finish` if there is one; a kernel does the rest after it.
+
+    The sum lies where the result will, or `elsewhere` with its columns side by side.
+    """
+    result = group.root.buffer
+    held = _sums(task, group) if elsewhere else result
+    sum_alone = replace(group, root=replace(group.root, buffer=held))
+    if finish is None:
+        sum_alone = replace(sum_alone, epilogue=scalar.cast(group.result, held.dtype))
+    found = way(task, sum_alone, finish or Finish())
+    if isinstance(found, str):
+        return found
+    body = load(held, group.at)
+    if finish is None:
+        sum_ = scalar.cast(body, group.result.dtype)
+        body = rewrite(group.epilogue, lambda x: sum_ if x is group.result else None)
+    body = scalar.cast(body, result.dtype)
+    stage = Stage(group.root, "map", body, group.at, False)
+    rest = task.former.rows(Rows(group.loops, (), [stage]), task.strides)
+    rest.reads = tuple(dict.fromkeys((*rest.reads, held)))
+    return [*found, rest]
+
+
+def _sums(task: _Task, group: Product) -> Buffer:
+    """Memory for the sums of a contraction, with its columns side by side."""
+    shape, found = group.root.buffer.shape, roles(group)
+    columns = {sizes.as_atom(c) for c in found[2]} if found is not None else set()
+    last = [k for k, i in enumerate(group.at) if sizes.atoms_of(i, "index") & columns]
+    order = (*(k for k in range(len(shape)) if k not in last), *last)
+    kinds, wanted = result_kinds(group), group.root.buffer.dtype
+    held = buffer(("sums", group.root), shape, wanted if wanted in kinds else kinds[0])
+    task.strides[held] = strides_in(shape, order)
+    return held
+
+
+def _matrix(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+    """One matrix product, or one for each index of axes that both factors have."""
+    return _offered(task, group, finish, may_cut=False)
+
+
+def _matrices(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+    """Several matrix products that make up the rows, or the columns."""
+    return _offered(task, group, finish, may_cut=True)
+
+
+def _offered(
+    task: _Task, group: Product, finish: Finish, *, may_cut: bool
+) -> list[Invocation] | str:
+    form = Matrices(group, finish, task.strides)
+    steps: list[Invocation] = []
+    has_columns = roles(group) is not None
+    deep = has_columns and _wants_depth(group, form)
+    if has_columns and is_constant(group.right) and (form.right_is_scattered or deep):
+        group, steps = _ordered(task, group, depth_last=deep)
+        form = Matrices(group, finish, task.strides)
+    if form.is_cut and not may_cut:
+        form.refusal = "its rows or columns are several axes"
+    if form.refusal:
+        return f"no matrix product: {form.refusal}"
+    if len(form.bias) > 1:
+        return "no matrix product: it has two biases"
+    facts = facts_of(group, bool(form.bias), bool(form.residual), finish.activation)
+    operands = (*form.operands, *form.biases, *form.residuals)
+    found = _formed(task, group, Offer("matmul", facts, operands, form.numbers))
+    return found if isinstance(found, str) else [*steps, *found]
+
+
+def _wants_depth(group: Product, form: Matrices) -> bool:
+    """Whether the right factor had better have its summed axis side by side.
+
+    Hopper's matrix units take floats in no other order: cuBLASLt turns them, or leaves the units
+    alone, if they lie otherwise.
+    """
+    if group.right.dtype is not dtypes.FLOAT or form.refusal:
+        return False
+    return dict(zip(MATMUL, form.numbers, strict=True))["right_k"] != 1
+
+
+def _ordered(task: _Task, group: Product, *, depth_last: bool) -> tuple[Product, list[Invocation]]:
+    """The constant right factor in the order of a matrix: the summed axes and the columns."""
+    offset = offset_of(task.strides[group.root.buffer], group.at)
+    found = roles(group)
+    batch, _, columns = found if found is not None else ([], [], [])
+    last = next((c for c in columns if step_along(offset, c) == 1), columns[-1])
+    used = index_atoms(group.right)
+    others = [v for v in (*batch, *columns) if v is not last and sizes.as_atom(v) in used]
+    depth = [v for v in group.reduced if v != 0]
+    order = (*others, last, *depth) if depth_last else (*others, *depth, last)
+    return _packed(task, group, order)
+
+
+def _packed(
+    task: _Task, group: Product, order: tuple[Dim, ...]
+) -> tuple[Product, list[Invocation]]:
+    """The constant right factor with its axes in an order; what packs it."""
+    shape = tuple(map(length_of, order))
+    body = rewrite(group.right, atoms=sizes.in_place_of(order, indices(shape)))
+    packed, steps = task.former.packed_buffer(make_map(shape, body), task.strides)
+    task.strides[packed] = row_major(shape)
+    return replace(group, right=load(packed, order)), steps
+
+
+def _patches(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+    """A convolution whose windows lie side by side: a product of its image, cut into patches."""
+    left = group.left
+    if left.op != "load":
+        return "no product of patches: its image has a border"
+    used, right = index_atoms(left), group.right
+    depth = list(group.reduced)
+    if right.op == "load":  # as the filters lie, so that their axes are one
+        offset = offset_of(task.strides[right.tensor], right.at)
+        steps = {v: step_along(offset, v) for v in depth}
+        depth.sort(key=lambda v: -s if isinstance(s := steps[v], int) else 0)
+    order = [v for v in (*group.loops, *depth) if sizes.as_atom(v) in used]
+    shape = tuple(map(length_of, order))
+    if sizes.product(shape) != sizes.product(left.tensor.shape) or len(group.reduced) < 2:
+        return "no product of patches: its windows share elements"
+    atoms = dict(zip(map(sizes.variable, order), indices(shape), strict=True))
+    contents = make_map(shape, rewrite(left, atoms=atoms))
+    cut, cutting = _laid_out(task, group, "patches", contents, row_major(shape))
+    group = replace(group, left=load(cut, tuple(order)), reduced=tuple(depth))
+    found = _offered(task, group, finish, may_cut=False)
+    return found if isinstance(found, str) else [cutting, *found]
+
+
+def _laid_out(
+    task: _Task, group: Product, purpose: str, contents: Map, strides: tuple[Dim, ...]
+) -> tuple[Buffer, Invocation]:
+    """A buffer for one contraction with these contents, and what fills it."""
+    held = buffer((purpose, contents, group.root), contents.shape, contents.dtype)
+    task.strides[held] = strides
+    root = Root(contents, held, (contents.body,))
+    return held, task.former.rows(pointwise(root), task.strides)
+
+
+def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+    form = Windows(group, finish, task.strides)
+    if form.refusal:
+        return f"no convolution: {form.refusal}"
+    if not is_constant(group.right):
+        return "no convolution: a run computes its filters"
+    if len(form.bias) > 1:
+        return "no convolution: it has two biases"
+    image = form.image.buffer
+    facts = (
+        *facts_of(group, bool(form.bias), bool(form.residual), finish.activation),
+        ("spatial", len(form.image.at) - 2),
+    )
+    added = (*form.biases, *form.residuals)
+    offer = Offer("convolution", facts, (Operand(image), Operand(image), form.out, *added), ())
+    refusal = task.accelerator.refusal(offer)
+    if refusal:
+        return refusal
+    group, steps = _packed(task, group, form.filters)
+    packed, numbers = group.right.buffer, form.numbers
+    if task.strides[image][1] != 1 and image.shape[1] != 1:
+        turned, turning = _turned(task, group, form)
+        left = rewrite(group.left, lambda x: load(turned, x.at) if x is form.image else None)
+        group, image = replace(group, left=left), turned
+        numbers = form.numbers_with(task.strides[turned])
+        steps = [*steps, turning]
+    operands = (Operand(image), Operand(packed), form.out, *added)
+    found = _formed(task, group, replace(offer, operands=operands, numbers=numbers))
+    return found if isinstance(found, str) else [*steps, *found]
+
+
+def _turned(task: _Task, group: Product, form: Windows) -> tuple[Buffer, Invocation]:
+    """The image with its channels side by side, and what copies it."""
+    image = form.image.buffer
+    contents = make_map(image.shape, load(image, indices(image.shape)))
+    order = (0, *range(2, len(image.shape)), 1)
+    return _laid_out(task, group, "turned", contents, strides_in(contents.shape, order))
+
+
+def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str:
+    """The kernel of a contraction, with the call that is tried first."""
+    refusal = task.accelerator.refusal(offer)
+    if refusal:
+        return refusal
+    *steps, invocation = task.former.product(group, task.strides, pack=False)
+    arguments = [x for o in offer.operands for x in (o.buffer, o.offset)]
+    invocation.call_arguments = (*arguments, *offer.numbers)
+    count = len(invocation.call_arguments)
+    invocation.call = LibraryCall(offer.function, offer.facts, count)
+    buffers = [o.buffer for o in offer.operands if o.buffer is not group.root.buffer]
+    invocation.reads = tuple(dict.fromkeys((*invocation.reads, *buffers)))
+    return [*steps, invocation]

@@ -1,0 +1,141 @@
+"""The machine's library of formed kernels: a structure that was formed before is not formed again.
+
+Forming a kernel takes Python many times as long as reading what came of it. An entry says what a
+plan must know of a kernel, and where the machine code of its functions is, which
+`store.machine_code` keeps. Its key is the structure that it serves, with all that forming depends
+on, and the source of the engine. An entry whose code is gone is of no use; the kernel is formed as
+if there were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sardonyx.base.errors import EngineError, SardonyxError
+from sardonyx.base.forks import compiling
+from sardonyx.base.log import get_logger
+from sardonyx.plan.identity import Identities
+from sardonyx.selection.codec import Code, stem_of
+from sardonyx.store.cache import Cache, digest, engine_digest
+from sardonyx.store.machine_code import Units
+from sardonyx.store.tuning_choices import Known
+
+if TYPE_CHECKING:
+    from sardonyx.selection.kernel_record import Formed
+
+_log = get_logger("compile")
+_KIND = "formed"
+
+
+class KnownKernels:
+    """The kernels of one cache; see `selection.kernel_record.Keeper`.
+
+    Args:
+        cache: Where they are.
+        units: Has the functions compiled, and gets those of kernels that are found.
+        facts: All that decides on how a structure is formed, beside the engine's source.
+
+    Attributes:
+        found: How many kernels were known.
+        formed: How many were not.
+        facts: Digest of all that decides on how a structure is formed.
+        choices: Which of them are formed otherwise than the cost model would.
+        identities: Names of structures.
+        codes: Where the machine code of kernels is, by their names in this process.
+    """
+
+    def __init__(self, cache: Cache, units: Units, facts: tuple[object, ...]) -> None:
+        self.found = self.formed = 0
+        self._cache, self._units = cache, units
+        self.identities = Identities()
+        self.facts = digest(engine_digest(), units.target.key, facts)
+        self.choices = Known(cache, self.facts, self.identities)
+        self.codes: dict[str, Code] = {}
+        self._names: dict[Code, str] = {}
+        self._new: dict[str, Formed] = {}
+
+    def _key(self, key: tuple[object, ...]) -> str | None:
+        name = self.identities.of(key)
+        return None if name is None else digest(_KIND, self.facts, name)
+
+    def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> Formed | None:
+        """The kernel of a structure, whose machine code `units` has then."""
+        place = self._key(key)
+        data = None if place is None else self._cache.read(place, _KIND)
+        if place is None or data is None:
+            return None
+        with compiling:
+            from sardonyx.selection.kernel_record import from_bytes
+        try:
+            written = from_bytes(place, data)
+            own = name(written.code.stem)
+            formed = written.formed(own)
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            SardonyxError,
+        ) as error:
+            _log.warning("a kernel of the library cannot be read, and is made again: %s", error)
+            return None
+        return formed if self._has(written.code, own) else None
+
+    def named(self, code: Code, name: Callable[[str], str]) -> str | None:
+        """What a kernel is called whose machine code is there, and that `units` has then.
+
+        Args:
+            code: Where it is.
+            name: Gives the kernel a name, from how such names begin.
+
+        Returns:
+            None if it is not there.
+        """
+        known = self._names.get(code)
+        if known is not None:
+            return known
+        own = name(code.stem)
+        return own if self._has(code, own) else None
+
+    def _has(self, code: Code, name: str) -> bool:
+        """Whether a kernel's code is there; `units` has it then."""
+        if not self._units.adopt(code.places(name)):
+            return False
+        self.found += 1
+        self._take(code, name)
+        return True
+
+    def _take(self, code: Code, name: str) -> None:
+        self.codes[name] = code
+        self._names.setdefault(code, name)
+
+    def keep(self, key: tuple[object, ...], formed: Formed) -> None:
+        """Take a kernel that was formed; `write` writes it."""
+        self.formed += 1
+        place = self._key(key)
+        if place is not None:
+            self._new[place] = formed
+
+    def write(self) -> None:
+        """Write what was taken and handed to `units`."""
+        if self._new:
+            with compiling:
+                from sardonyx.selection.kernel_record import to_bytes
+        for place, formed in self._new.items():
+            kernel = formed.kernel
+            programs = (kernel.program, *kernel.functions)
+            names = [p.name for p in programs if not p.always_inline]
+            places = self._units.places(names)
+            if places is None:
+                continue
+            own = kernel.program.name
+            code = Code(stem_of(own), places.pop(own), tuple(places.items()))
+            self._take(code, own)
+            try:
+                self._cache.put(place, _KIND, to_bytes(place, formed, code))
+            except EngineError as error:
+                _log.debug("%s is not kept: %s", kernel.program.name, error)
+        self._new.clear()
+        _log.debug("%d kernels were known, %d were formed", self.found, self.formed)
