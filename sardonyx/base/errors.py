@@ -50,6 +50,10 @@ class UnexpectedOne(ContradictingSizes):
         self.condition = condition
 
 
+class UndecidedBranch(ContradictingSizes):
+    """A branch is taken whose plan is made once it is known that it is."""
+
+
 class MissingFeed(InvalidArgument, ValueError):
     """An input of the model is not fed. onnxruntime raises ValueError."""
 

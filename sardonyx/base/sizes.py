@@ -22,6 +22,9 @@ from sardonyx.base.errors import message
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.interning import WeakTable
 
+#: No array of NumPy's has more axes.
+MOST_AXES = 64
+
 
 class Atom:
     """What polynomials are made of. Compared by identity; made only through the functions below."""

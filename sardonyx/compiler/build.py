@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,11 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.compiler import model_interface
 from sardonyx.compiler.built import Built, preparing_team
-from sardonyx.compiler.deciding_shapes import give_shapes
+from sardonyx.compiler.deciding_shapes import give_decisions, give_outputs, give_shapes
 from sardonyx.compiler.lowered import Compiled, compile_tensors
 from sardonyx.compiler.ranks import (
     Fact,
+    Waiting,
     give_ranks,
     inputs_that_decide,
     outputs_of_unranked,
@@ -46,7 +47,7 @@ from sardonyx.store.constants import Constants
 from sardonyx.store.machine_code import Units
 from sardonyx.store.model_record import Record
 from sardonyx.targets.target import Target
-from sardonyx.tensor.assumptions import taken_as_one, undecided_broadcasts
+from sardonyx.tensor.assumptions import decided_branches, taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -94,12 +95,13 @@ def build_model(
         with phases("emit"):
             units.take(expected({node.op_type for node in graph.nodes}, provider.target))
     may_wait = not unranked and options.is_for_ranks
-    fitting: dict[str, Fact] = {}
+    fitting: Mapping[str, Fact] = {}
     with contextlib.ExitStack() as scope:
         if options.general:
             separate_dimensions(graph, all_names=True)
             scope.enter_context(undecided_broadcasts())
         scope.enter_context(taken_as_one(options.ones))
+        scope.enter_context(decided_branches(options.decided))
         join = provider.accelerator is not None
         if not unranked:
             try:
@@ -109,8 +111,8 @@ def build_model(
                     raise
                 whole = _read(source, options)
                 _prepare(whole, options)
-                fitting = _waited_for(whole, graph, reason, options, phases)
-                unranked, graph = tuple(fitting), whole
+                found = _waited_for(whole, graph, reason, options, phases)
+                unranked, fitting, graph = found.names, found.facts, whole
         if unranked:
             with phases("infer"):
                 level, numbers = options.optimization_level, options.free_dimension_overrides
@@ -200,7 +202,8 @@ def _read(source: Any, options: EngineOptions) -> Graph:
 
 def _prepare(graph: Graph, options: EngineOptions) -> tuple[str, ...]:
     """Give a graph the inputs and outputs that are asked for; what the file says axes mean."""
-    model_interface.keep_outputs(graph, options.fetched)
+    give_decisions(graph, options.shapes)
+    give_outputs(graph, options.fetched)
     denoted = denotations(graph)
     model_interface.make_inputs(graph, options.fed)
     fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
@@ -235,10 +238,10 @@ def _lowered(
 
 def _waited_for(
     graph: Graph, spent: Graph, refused: SardonyxError, options: EngineOptions, phases: _Phases
-) -> dict[str, Fact]:
+) -> Waiting:
     """What a graph cannot be lowered without, before a run brings its ranks and shapes.
 
-    With ranks and shapes with which it can be. `spent` is the copy that was refused.
+    `spent` is the copy that was refused.
     """
     if options.plugins.all or options.plugins.needs_parts:
         raise refused

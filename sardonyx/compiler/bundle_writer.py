@@ -197,7 +197,7 @@ class _Writer:
             raise errors.NotImplemented(
                 message(
                     "bundle",
-                    f"The ranks of {', '.join(record.unranked)} come with runs: there is no plan",
+                    f"Runs decide on {', '.join(record.unranked)}, so there is no plan",
                     do="Give the inputs shapes: `sardonyx tools fix-shapes`",
                 )
             )  # fmt: skip

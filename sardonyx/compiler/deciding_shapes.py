@@ -3,6 +3,11 @@
 A list of sizes may be computed: reshaped, joined, chosen by data. If its length follows from the
 inputs' shapes, plans wait for those. If not, the list itself is computed first, by a plan of its
 own, and fed to the plan for its length, in which it is one more input.
+
+A list in a branch, or in the body of a loop, is no value of the outermost graph. There it is
+computed first which branch is taken, or how often the loop goes round. That is a list, too, as long
+as what it says (`passes.write_out`): the plan for its length has the nodes of the branch, or those
+of each iteration, in the outermost graph, and finds what else decides.
 """
 
 from __future__ import annotations
@@ -10,14 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sardonyx.base import dtypes, sizes
+from sardonyx.base.decisions import is_decision
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.compiler.model_interface import keep_outputs
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.value import Value
-from sardonyx.ops.core.contents import DataDependent
+from sardonyx.ops.core.contents import DataDependent, decided_by_data
+from sardonyx.passes.write_out import add_decision, decision_around, write_out
 from sardonyx.runtime.fed_ranks import FedShape
 
 
@@ -69,12 +77,8 @@ def deciders_of(graph: Graph, refused: SardonyxError) -> list[Decider]:
 
 
 def _asked_for(refused: BaseException) -> tuple[Value, ...]:
-    link: BaseException | None = refused
-    while link is not None:
-        if isinstance(link, DataDependent):
-            return link.values
-        link = link.__cause__
-    return ()
+    cause = decided_by_data(refused)
+    return cause.values if isinstance(cause, DataDependent) else ()
 
 
 def _outermost(graph: Graph, value: Value) -> list[Value]:
@@ -124,8 +128,42 @@ def _owners(graph: Graph, symbols: set[sizes.Size]) -> list[Value] | None:
     return [v for v, dims in shapes.items() if dims & symbols]
 
 
+def decision_for(graph: Graph, refused: SardonyxError) -> str | None:
+    """The decision that a graph waits for where the body of a branch or loop was refused.
+
+    Args:
+        graph: The graph, as it was before it was refused.
+        refused: Why.
+    """
+    cause = decided_by_data(refused)
+    return None if cause is None else decision_around(graph, cause.node)
+
+
+def give_decisions(graph: Graph, shapes: Mapping[str, FedShape]) -> None:
+    """Write out the branches and loops that were decided; `give_shapes` adds the inputs.
+
+    Raises:
+        NotImplemented: A loop goes round too often.
+    """
+    for name, (_, dims) in shapes.items():
+        if is_decision(name):
+            write_out(graph, name, dims[0])
+
+
+def give_outputs(graph: Graph, names: Sequence[str]) -> None:
+    """Let a graph give these values alone, inner ones and decisions too; () for its outputs.
+
+    Raises:
+        InvalidArgument: There is no such value.
+    """
+    for name in names:
+        if is_decision(name) and graph.value(name) is None:
+            add_decision(graph, name)
+    keep_outputs(graph, tuple(names))
+
+
 def give_shapes(graph: Graph, shapes: Mapping[str, FedShape]) -> None:
-    """Give inputs these shapes; inner values become inputs of them, behind the others.
+    """Give inputs these shapes; inner values, and decisions, become inputs behind the others.
 
     Raises:
         InvalidArgument: The graph has no such value.
@@ -140,6 +178,9 @@ def give_shapes(graph: Graph, shapes: Mapping[str, FedShape]) -> None:
             value.shape = tuple(d if isinstance(d, int) else size for d, size in pairs)
             continue
         inner = graph.value(name)
+        if inner is None and is_decision(name):
+            graph.add_input(Value(name, dtypes.BY_NAME[dtype], dims))
+            continue
         if inner is None or inner.graph is not graph:
             raise InvalidArgument(message("run", f"The model has no inner tensor {name!r}"))
         given = Value(graph.fresh_name(f"{name}_given"), dtypes.BY_NAME[dtype], dims)

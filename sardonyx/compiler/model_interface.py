@@ -14,6 +14,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
 from sardonyx.ops.core.object_values import declared_dtype
@@ -127,6 +128,8 @@ def make_inputs(graph: Graph, names: tuple[str, ...]) -> None:
 def keep_outputs(graph: Graph, names: tuple[str, ...]) -> None:
     """Give out these outputs alone, or inner values of the graph, in this order; () for all.
 
+    Nodes that they do not need are removed.
+
     Raises:
         InvalidArgument: There is no such value.
     """
@@ -141,6 +144,8 @@ def keep_outputs(graph: Graph, names: tuple[str, ...]) -> None:
             raise InvalidArgument(message("run", what))
     graph.outputs.clear()
     graph.outputs.extend(by_name[name] for name in names)
+    # At every level: what is not asked for may wait for what is.
+    remove_dead(graph)
 
 
 def replace_initializers(graph: Graph, contents: Mapping[str, Any]) -> None:

@@ -54,6 +54,8 @@ class EngineOptions:
         ranks: Those of inputs whose rank the model does not declare.
         shapes: Types and shapes of tensors that decide how many axes there are, likewise. Those
             inside the model are inputs then.
+        decided: Whether it is known which branches are taken before there is a plan for them, where
+            data decides inside how many axes there are.
         ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         halves: Whether factors of products in float32 are rounded to bfloat16.
@@ -88,6 +90,7 @@ class EngineOptions:
     provider: Provider | None = None
     ranks: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, FedShape] = field(default_factory=dict)
+    decided: bool = False
     ones: frozenset[str] = frozenset()
     winograd: bool = True
     halves: bool = False
@@ -99,7 +102,8 @@ class EngineOptions:
     @property
     def is_first(self) -> bool:
         """Whether this is the plan that a session begins with, rather than one for some feeds."""
-        return self.is_for_ranks and not (self.ranks or self.shapes or self.fetched)
+        is_other = self.ranks or self.shapes or self.fetched or self.decided
+        return self.is_for_ranks and not is_other
 
     @property
     def is_for_ranks(self) -> bool:
@@ -145,6 +149,7 @@ class EngineOptions:
                 self.general,
                 sorted(self.ranks.items()),
                 sorted(self.shapes.items()),
+                self.decided,
                 sorted(self.ones),
                 self.winograd,
                 self.halves,

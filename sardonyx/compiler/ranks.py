@@ -13,12 +13,21 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from sardonyx.base import errors, sizes
 from sardonyx.base.dtypes import INT32, INT64, DType
 from sardonyx.base.errors import InvalidGraph, SardonyxError, message
 from sardonyx.base.log import get_logger
-from sardonyx.compiler.deciding_shapes import Decider, decider_of, deciders_of, give_shapes
+from sardonyx.compiler.deciding_shapes import (
+    Decider,
+    decider_of,
+    deciders_of,
+    decision_for,
+    give_decisions,
+    give_outputs,
+    give_shapes,
+)
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.types import ValueType
@@ -26,7 +35,7 @@ from sardonyx.ir.value import Value
 from sardonyx.ops.core.registry import record_of, where
 from sardonyx.passes.pipeline import optimise
 from sardonyx.runtime.declared import ValueInfo
-from sardonyx.runtime.fed_ranks import MOST_AXES, FedShape
+from sardonyx.runtime.fed_ranks import FedShape
 
 _logger = get_logger("session")
 
@@ -37,6 +46,8 @@ Fact = int | FedShape
 _TRIED = (4, 3, 2, 1, 0, 5, 6)
 #: Each trial takes the model through all passes. Eighty lists one behind another need as many.
 _MOST_TRIALS = 256
+#: Plans that wait one behind another: a branch in a branch in a loop, and lists in each.
+_MOST_PLANS = 8
 #: Inputs that an error names.
 _MOST_NAMED = 4
 
@@ -97,28 +108,102 @@ def give_ranks(graph: Graph, ranks: Mapping[str, int]) -> None:
 
 def give(graph: Graph, facts: Mapping[str, Fact]) -> None:
     """Give values ranks, or types and shapes."""
+    give_decisions(graph, {n: fact for n, fact in facts.items() if not isinstance(fact, int)})
     give_ranks(graph, {name: fact for name, fact in facts.items() if isinstance(fact, int)})
     give_shapes(graph, {name: fact for name, fact in facts.items() if not isinstance(fact, int)})
 
 
+class Waiting(NamedTuple):
+    """What a plan waits for.
+
+    Attributes:
+        names: The values, and decisions, that a run must bring first.
+        facts: What the graph can be lowered with: of them, then of what the plan for them waits for
+            in turn.
+    """
+
+    names: tuple[str, ...]
+    facts: Mapping[str, Fact]
+
+
+#: Why a copy of a graph, which may be changed, cannot be lowered; None if it can.
+Refusal = Callable[[Graph], SardonyxError | None]
+
+
 def inputs_that_decide(
-    graph: Graph,
-    spent: Graph,
-    refused: SardonyxError,
-    refusal: Callable[[Graph], SardonyxError | None],
-) -> dict[str, Fact]:
+    graph: Graph, spent: Graph, refused: SardonyxError, refusal: Refusal, depth: int = _MOST_PLANS
+) -> Waiting:
     """What the graph can be lowered with: ranks and shapes of as few values as must be known.
+
+    Where no list outside decides, branches and loops are decided on, one by one: each of their
+    plans finds what decides in it.
 
     Args:
         graph: Stays as it is.
         spent: The copy of it that was refused.
         refused: Why it cannot be lowered as it is.
         refusal: Why a copy of it, which may be changed, cannot be lowered either; None if it can.
+        depth: How many plans may wait, one behind another.
 
     Raises:
         SardonyxError: The refusal that comes whatever they are, or what to declare.
     """
-    return _Search(graph, refused, refusal).run(deciders_of(spent, refused))
+    asked = deciders_of(spent, refused)
+    search = _Search(graph, refused, refusal)
+    try:
+        found = search.run(asked)
+        return Waiting(tuple(found), found)
+    except SardonyxError:
+        waiting = _decided(graph, refused, refusal, search, depth) if depth else None
+        if waiting is None:
+            raise
+        return waiting
+
+
+def _decided(
+    graph: Graph, refused: SardonyxError, refusal: Refusal, search: _Search, depth: int
+) -> Waiting | None:
+    """The same where a branch or loop is refused: what it decides, and what its plan waits for.
+
+    It may be refused only once lists are known that `search` has found: plans wait for these first.
+    """
+    decision = decision_for(graph, refused)
+    tries: list[dict[str, Fact]] = []
+    if decision is not None:
+        if not _can_be_computed(graph, decision, refusal, depth):
+            return None
+        _logger.info("Plans wait for %s, as without it: %s", decision, refused)
+        tries = [{decision: (INT64.name, (length,))} for length in (1, 0)]
+    else:
+        tries = [facts for facts in [search.before_decision()] if facts]
+    for facts in tries:
+        whole = graph.clone()
+        try:
+            give(whole, facts)
+            spent = whole.clone()
+            reason = refusal(spent)
+            if reason is None:
+                return Waiting(tuple(facts), facts)
+            then = inputs_that_decide(whole, spent, reason, refusal, depth - 1)
+            return Waiting(tuple(facts), facts | dict(then.facts))
+        except SardonyxError as error:
+            _logger.debug("It is refused with %s, too: %s", facts, error)
+    return None
+
+
+def _can_be_computed(graph: Graph, decision: str, refusal: Refusal, depth: int) -> bool:
+    """Whether there is a plan for a decision: a loop's end may depend on what has none."""
+    whole = graph.clone()
+    try:
+        give_outputs(whole, (decision,))
+        spent = whole.clone()
+        reason = refusal(spent)
+        if reason is not None:
+            inputs_that_decide(whole, spent, reason, refusal, depth - 1)
+    except SardonyxError as error:
+        _logger.debug("No plan has the %s: %s", decision, error)
+        return False
+    return True
 
 
 class _Search:
@@ -167,6 +252,21 @@ class _Search:
         names = ", ".join(needed)
         _logger.info("After %d trials: plans wait for lengths or ranks of %s", self._count, names)
         return {name: found[name] for name in needed}
+
+    def before_decision(self) -> dict[str, Fact] | None:
+        """What must be known for a branch or loop to be all that is refused; None if none is."""
+        decision, best = decision_for(self._graph, self._last), self._best
+        if decision is None:
+            return None
+
+        def suffice(known: tuple[str, ...]) -> bool:
+            reason = self._tried({name: best[name] for name in known})
+            return reason is not None and decision_for(self._graph, reason) == decision
+
+        try:
+            return {name: best[name] for name in _needed((), tuple(best), suffice)}
+        except SardonyxError:  # there were too many trials
+            return None
 
     def _tried(self, facts: Mapping[str, Fact]) -> SardonyxError | None:
         if self._count == _MOST_TRIALS:
@@ -242,7 +342,7 @@ def _candidates(graph: Graph) -> list[int]:
     for node in graph.walk():
         axes = node.attributes.get("perm")
         most = max(most, len(axes) if isinstance(axes, Sequence) else 0)
-    return [*_TRIED, *range(len(_TRIED), min(most, MOST_AXES) + 1)]
+    return [*_TRIED, *range(len(_TRIED), min(most, sizes.MOST_AXES) + 1)]
 
 
 def _inside_of(node: Node) -> Iterator[Node]:

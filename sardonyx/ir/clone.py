@@ -60,7 +60,7 @@ def clone(graph: Graph, values: dict[Value, Value], parent: Graph | None = None)
                 [None if v is None else values.get(v, v) for v in node.inputs],
                 [values[v] for v in node.outputs],
                 {
-                    name: _copy_attribute(attribute, lambda g: clone(g, values, copy))
+                    name: copy_attribute(attribute, lambda g: clone(g, values, copy))
                     for name, attribute in node.attributes.items()
                 },
                 node.name,
@@ -79,7 +79,9 @@ def _copy_value(value: Value, name: str) -> Value:
     return copy
 
 
-def _copy_attribute(attribute: Attribute, copy_graph: Callable[[Graph], Graph]) -> Attribute:
+def copy_attribute(attribute: Attribute, copy_graph: Callable[[Graph], Graph]) -> Attribute:
+    """A copy of an attribute, with graphs as `copy_graph` copies them."""
+
     def item(value: Item) -> Item:
         return copy_graph(value) if isinstance(value, Graph) else value
 

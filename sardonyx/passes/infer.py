@@ -79,6 +79,8 @@ class _Inference:
     ) -> None:
         self.unknown: dict[Node, str] = {}
         self.causes: dict[Node, DataDependent] = {}
+        #: For each node whose outputs have no shape, the first one that has none.
+        self._sources: dict[Node, Node] = {}
         self.symbols: set[Dim] = set()
         self._graph, self._noted, self._parent = graph, noted, parent
         self._outside = {} if outside is None else outside
@@ -132,6 +134,7 @@ class _Inference:
         inputs: list[Tensor | None] = []
         for value in node.inputs:
             if value is not None and value.producer in self.unknown:
+                self._sources[node] = self._sources[value.producer]
                 self._give_up(node, f"the shape of {value.name} is known only in a run")
                 return
             inputs.append(None if value is None else self._tensor(value))
@@ -152,7 +155,7 @@ class _Inference:
                 outputs = with_short_sizes(apply(node, inputs, _Scope(self, node)))
         except DataDependent as reason:
             reason.asked_by(node, inputs)
-            self.causes[node] = reason
+            self.causes[node], self._sources[node] = reason, node
             self._give_up(node, str(reason))
             return
         checks = len(self._noted) > noted or any(x is not None and is_checked(x) for x in inputs)
@@ -223,6 +226,9 @@ class _Inference:
             return self._numbers.setdefault((made.dtype, made.shape, made.known), made)
         if value.kind != "tensor":
             return object_buffer(value, value.name)
+        if value.producer in self._sources:
+            source = self._sources[value.producer]
+            raise depends_on_data(source, self.causes[source]) from self.causes[source]
         if value.dtype is None or value.shape is None:
             raise errors.NotImplemented(
                 message(f"value {value.name}", "Its type or number of axes is not declared")
@@ -253,6 +259,10 @@ class _Inference:
             raise errors.NotImplemented(
                 message(where(node), f"Its output {value.name!r} is not supported")
             )
+        if tensor.rank > sizes.MOST_AXES:
+            what, got = "No array has so many axes as its output", str(tensor.rank)
+            expected = f"at most {sizes.MOST_AXES}"
+            raise InvalidGraph(message(where(node), what, expected=expected, got=got))
         if any(isinstance(d, int) and d < 0 for d in tensor.shape):
             raise InvalidGraph(
                 message(where(node), f"Its output has the shape {list(tensor.shape)}")

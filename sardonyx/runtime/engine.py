@@ -16,6 +16,7 @@ from sardonyx.base.errors import (
     InvalidArgument,
     RuntimeException,
     SardonyxError,
+    UndecidedBranch,
     UnexpectedOne,
     message,
 )
@@ -266,7 +267,8 @@ class Engine:
                 raise error
             return run(general)
         except InvalidArgument as later:
-            if isinstance(error, UnexpectedOne) or isinstance(later, RuntimeException):
+            is_for_it = isinstance(error, (UndecidedBranch, UnexpectedOne))
+            if is_for_it or isinstance(later, RuntimeException):
                 raise  # the plan for such feeds knows better, or took them
             raise error from None
 
@@ -275,6 +277,8 @@ class Engine:
             return None
         if isinstance(error, UnexpectedOne):
             return self._variants.with_one(error)
+        if isinstance(error, UndecidedBranch):
+            return self._variants.with_decisions(error)
         # Exporters write the shape of a number where they know nothing.
         ranks = {
             info.name: np.ndim(feed)
@@ -429,7 +433,7 @@ class UnrankedEngine(Engine):
                 here = [to_host(x) if isinstance(x, DeviceArray) else x for x in feeds]
                 inner = first.run(here, cancel)
                 for name, array in zip(self._inner, inner, strict=True):
-                    shapes[name] = shape_of_computed(array, f"value {name}")
+                    shapes[name] = shape_of_computed(array, name)
         if self._variants is not None and len(inner) == len(self._inner):
             found = self._variants.of_ranks(ranks, None, shapes)
         if found is None:

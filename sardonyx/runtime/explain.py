@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sardonyx.base import sizes
+from sardonyx.base.decisions import is_decision
 from sardonyx.base.printable import printable_lines
 from sardonyx.base.sizes import Dim
 from sardonyx.base.texts import bytes_text
@@ -81,6 +82,8 @@ def _summary(engine: Engine) -> str:
     plan = engine.executable.plan
     if engine.record.unranked:
         names = ", ".join(engine.record.unranked)
+        if all(map(is_decision, engine.record.unranked)):
+            return f"no plan of its own: runs decide on the {names}"
         what = "lengths or ranks" if _has_lists(engine) else "ranks"
         return f"no plan of its own: the {what} of {names} come with runs"
     calls = plan.calls

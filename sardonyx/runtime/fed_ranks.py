@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.base.decisions import is_decision
 from sardonyx.base.dtypes import from_numpy
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.object_types import ObjectType
+from sardonyx.base.sizes import MOST_AXES
 from sardonyx.runtime.declared import ValueInfo
 
 #: The name of a type, and sizes: what a plan that waits for the shape of a tensor is made for.
 FedShape = tuple[str, tuple[int, ...]]
 
-#: No array of NumPy's has more axes. So many elements of a list are followed, too
-#: (`tensor.symbolic.ELEMENTS_LIMIT`), also where two stand for each axis, as in pads.
-MOST_AXES = 64
+#: Elements of a list that a plan of its own computes: more are measured nowhere
+#: (`ops.core.contents.MOST_MEASURED`). Whether the node that reads it takes so many, its lowering
+#: says.
+_MOST_COMPUTED = 1024
 
 
 def shape_of(feed: Any, info: ValueInfo) -> FedShape:
@@ -35,20 +38,28 @@ def shape_of(feed: Any, info: ValueInfo) -> FedShape:
         what = "The feed has the wrong rank"
         do = "Feed a list of numbers" if wanted == 1 else ""
         raise InvalidArgument(message(where, what, expected=str(wanted), got=str(feed.ndim), do=do))
-    return shape_of_computed(feed, where)
+    # Each element would be an axis of a plan.
+    do = "Feed as many elements as the node that reads it has axes, twice as many for pads"
+    return _shape(feed, where, MOST_AXES, do)
 
 
-def shape_of_computed(array: Any, where: str) -> FedShape:
-    """The same of a tensor that a plan of its own computes.
+def shape_of_computed(array: Any, name: str) -> FedShape:
+    """The same of a value that a plan of its own computes, or of a decision.
 
     Raises:
         InvalidArgument: It is a list of too many elements, or of a type that no tensor has.
     """
+    # How often a loop may go round, `passes.write_out` says.
+    most = None if is_decision(name) else _MOST_COMPUTED
+    do = "Compute as many elements as the node that reads it has axes"
+    return _shape(array, f"value {name}", most, do)
+
+
+def _shape(array: Any, where: str, most: int | None, do: str) -> FedShape:
     shape = tuple(map(int, array.shape))
-    if len(shape) == 1 and shape[0] > MOST_AXES:  # each would be an axis of a plan
+    if len(shape) == 1 and most is not None and shape[0] > most:
         what = "A list that decides how many axes there are is too long"
-        expected = f"at most {MOST_AXES} elements"
-        do = "Feed as many elements as the node that reads it has axes, twice as many for pads"
+        expected = f"at most {most} elements"
         raise InvalidArgument(message(where, what, expected=expected, got=str(shape[0]), do=do))
     kind = from_numpy(array.dtype.newbyteorder("="))
     if kind is None:

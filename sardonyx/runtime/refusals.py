@@ -11,6 +11,7 @@ from sardonyx.base.errors import (
     OutOfMemory,
     RuntimeException,
     SardonyxError,
+    UndecidedBranch,
     UnexpectedOne,
     message,
 )
@@ -38,7 +39,7 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.largest import largest_values, writer_of
 from sardonyx.runtime.plan_tables import Image
 from sardonyx.runtime.size_sources import find_maker
-from sardonyx.tensor.assumptions import SEVERAL
+from sardonyx.tensor.assumptions import SEVERAL, WITHOUT_PLAN
 from sardonyx.tensor.measuring import LARGEST
 
 #: Fault codes -> errors; of others RuntimeException.
@@ -148,6 +149,8 @@ def _unequal(guard: Guard, left: int, right: int, frame: Frame, image: Image) ->
         what += f": {guard.reason}"
     if SEVERAL in guard.reason and guard.right == 1:
         return UnexpectedOne(message("run", what), repr(guard.left))
+    if WITHOUT_PLAN in guard.reason:
+        return UndecidedBranch(message("run", what))
     kind = image.misfit(frame.table("slots"), guard.segment, guard)
     if guard.right == 0:  # not two sizes, but a condition
         return kind(message("run", what))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.base import errors
+from sardonyx.base import decisions, errors
 from sardonyx.base.errors import (
     ContradictingSizes,
     InvalidArgument,
     InvalidGraph,
     SardonyxError,
+    UndecidedBranch,
     UnexpectedOne,
     message,
 )
@@ -119,10 +120,12 @@ class Variants:
             InvalidArgument: The model cannot take them.
             NotImplemented: With these ranks it needs something that is not supported.
         """
-        given = {name: f"rank {rank}" for name, rank in ranks.items()}
+        given = [f"{name} of rank {rank}" for name, rank in ranks.items()]
         for name, (_, dims) in (shapes or {}).items():
-            given[name] = f"length {dims[0]}" if len(dims) == 1 else f"shape {list(dims)}"
-        purpose = ", ".join(f"{name} of {what}" for name, what in given.items())
+            what = f"length {dims[0]}" if len(dims) == 1 else f"shape {list(dims)}"
+            is_decision = decisions.is_decision(name)
+            given.append(decisions.in_words(name, dims[0]) if is_decision else f"{name} of {what}")
+        purpose = ", ".join(given)
         return self._for_feeds(purpose, error, ranks=ranks, shapes=dict(shapes or {}))
 
     def of_outputs(self, names: tuple[str, ...]) -> Engine | None:
@@ -150,6 +153,15 @@ class Variants:
         """
         purpose = f"feeds for which {error.condition} is 0"
         return self._for_feeds(purpose, error, ones=frozenset((error.condition,)))
+
+    def with_decisions(self, error: UndecidedBranch) -> Engine | None:
+        """The plan for feeds that take a branch in which data decides how many axes there are.
+
+        Raises:
+            InvalidArgument: The model cannot take them.
+            NotImplemented: With such sizes it needs something that is not supported.
+        """
+        return self._for_feeds("branches that are decided first", error, decided=True)
 
     def _for_feeds(
         self, purpose: str, error: ContradictingSizes | None, **changes: Any

@@ -78,6 +78,23 @@ def assume_several(size: Dim, what: str) -> bool:
     return True
 
 
+#: What the reasons begin with where a branch is taken as not taken, since data decides inside it
+#: how many axes there are.
+WITHOUT_PLAN = "a branch without a plan: "
+
+_decided: ContextVar[bool] = ContextVar("decided_branches", default=False)
+
+
+def decided_branches(are_decided: bool = True) -> Setting[bool]:
+    """Inside the block, no branch is taken as not taken because it has no plan: it is refused."""
+    return Setting(_decided, are_decided)
+
+
+def branches_are_decided() -> bool:
+    """Whether a `decided_branches` block is around."""
+    return _decided.get()
+
+
 #: What a plan that leaves broadcasts, bounds and branches to the run does not assume.
 _LEFT_TO_THE_RUN = ("broadcast: ", "slice: ", "If: ")
 

@@ -25,6 +25,7 @@ CHANGES = {
     "general": True,
     "ranks": {"x": 2},
     "shapes": {"s": ("int64", (3,))},
+    "decided": True,
     "ones": frozenset({"N"}),
     "winograd": False,
     "halves": True,

@@ -12,6 +12,7 @@ from sardonyx.base.integer import known_equal
 from sardonyx.base.object_types import join
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
+from sardonyx.ops.core.contents import ChangingRank
 from sardonyx.ops.core.handed_on import handed_on
 from sardonyx.ops.core.lists import items_of, unstacked
 from sardonyx.ops.core.scope import Scope
@@ -251,7 +252,7 @@ class Repeated:
             what = f"Carried value {number} changes its number of axes"
             raise errors.NotImplemented(
                 message("Loop", what, expected=str(inside.rank), got=str(output.rank))
-            )
+            ) from ChangingRank(what, self.scope.name)
         for axis, (d, e) in enumerate(zip(inside.shape, output.shape, strict=True)):
             if axis not in self.changing[number] and known_equal(d, e) is not True:
                 name = f"{self.scope.name}:carried{number}.{axis}"

@@ -74,7 +74,7 @@ def chosen_axes(axes: Tensor, rank: int, where: str, *, none_is_all: bool = Fals
     else:
         named = scattered(axes, 1, rank)
     once = compute((rank,), lambda k: scalar.binary("min", scalar.load(named, (k,)), 1))
-    found = contents(once, f"{where}: The choice of axes", 0, 1)
+    found = contents(once, f"{where}: The choice of axes", 0, 1, most=sizes.MOST_AXES)
     assume_equal(sizes.total(found), count, where, "An axis comes twice")
     return found
 

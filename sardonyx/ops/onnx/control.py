@@ -18,13 +18,19 @@ from sardonyx.base.object_types import join
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
-from sardonyx.ops.core.contents import contents
+from sardonyx.ops.core.contents import contents, decided_by_data
 from sardonyx.ops.core.lists import only_added_to
 from sardonyx.ops.core.regions import Outside, Repeated, final_size, is_inside, results_of, stand_in
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scalars import scalar_of
 from sardonyx.ops.core.scope import Scope
-from sardonyx.tensor.assumptions import attempt, because_of, broadcasts_are_undecided
+from sardonyx.tensor.assumptions import (
+    WITHOUT_PLAN,
+    attempt,
+    because_of,
+    branches_are_decided,
+    broadcasts_are_undecided,
+)
 from sardonyx.tensor.language import (
     Tensor,
     assume_equal,
@@ -88,6 +94,8 @@ def _branch(scope: Scope, graph: Graph, outside: Outside) -> Body | SardonyxErro
     try:
         return _either_way(lambda: scope.body(graph, [], outside))
     except (InvalidGraph, errors.Fail, errors.NotImplemented) as error:
+        if branches_are_decided() and decided_by_data(error) is not None:
+            raise
         return error
 
 
@@ -114,12 +122,14 @@ def _only_way(scope: Scope, bodies: Sequence[Body | SardonyxError]) -> _OnlyWay 
     """
     then, otherwise = bodies
     where = f"node {scope.name} (If)"
-    if isinstance(then, SardonyxError):
-        if isinstance(otherwise, SardonyxError):
-            raise then
-        return _OnlyWay(False, where, f"The then_branch cannot be taken: {then}")
-    if isinstance(otherwise, SardonyxError):
-        return _OnlyWay(True, where, f"The else_branch cannot be taken: {otherwise}")
+    if isinstance(then, SardonyxError) and isinstance(otherwise, SardonyxError):
+        raise otherwise if decided_by_data(then) is None and decided_by_data(otherwise) else then
+    for error, first in ((then, False), (otherwise, True)):
+        if isinstance(error, SardonyxError):
+            what = f"The {'else' if first else 'then'}_branch cannot be taken: {error}"
+            has_plan = decided_by_data(error) is None
+            return _OnlyWay(first, where if has_plan else f"{WITHOUT_PLAN}{where}", what)
+    assert isinstance(then, Body) and isinstance(otherwise, Body)  # noqa: S101, PT018 - narrows
     if len(then.outputs) != len(otherwise.outputs):
         raise InvalidGraph(message("If", "The branches differ in their number of outputs"))
     if all(a.rank == b.rank for a, b in zip(then.outputs, otherwise.outputs, strict=True)):

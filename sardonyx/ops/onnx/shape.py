@@ -45,8 +45,9 @@ def _target_shape(x: Tensor, shape: Tensor, allowzero: int) -> tuple[Dim, ...]:
     check_list(shape, "The shape")
     known = partial_elements_of(shape)
     if known is None or None in known:
-        return contents(_resolved_shape(x, shape, allowzero), "The shape", 0)
-    wanted = contents(shape, "The shape")
+        resolved = _resolved_shape(x, shape, allowzero)
+        return contents(resolved, "The shape", 0, most=sizes.MOST_AXES)
+    wanted = contents(shape, "The shape", most=sizes.MOST_AXES)
     new: list[Dim] = []
     for axis, size in enumerate(wanted):
         if size == 0 and not allowzero:
@@ -165,7 +166,7 @@ def transpose_1(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 @op("Expand", 8, 13, flags=_VIEW)
 def expand_8(x: Tensor, shape: Tensor) -> Tensor:
     """Repeated along axes of size 1; the shape may be a single number."""
-    return t.expand(x, contents(shape, "The shape", 0))
+    return t.expand(x, contents(shape, "The shape", 0, most=sizes.MOST_AXES))
 
 
 @op("Tile", 1, flags=_VIEW)
@@ -256,7 +257,7 @@ def space_to_depth_28(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor
 def constant_of_shape_9(shape: Tensor, *, value: Constant | None = None) -> Tensor:
     """One number everywhere."""
     check_list(shape, "The shape")
-    wanted = contents(shape, "The shape", 0)
+    wanted = contents(shape, "The shape", 0, most=sizes.MOST_AXES)
     if value is None:
         return t.constant(0.0, dtypes.FLOAT, wanted)
     if value.element_count != 1:

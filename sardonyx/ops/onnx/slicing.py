@@ -157,7 +157,7 @@ def _split(
         lengths = [length] * (output_count - 1) + [last]
     if len(lengths) != output_count or any(isinstance(d, int) and d < 0 for d in lengths):
         raise InvalidGraph(
-            message("Split", f"The lengths {list(lengths)} do not fit {output_count} outputs")
+            message("Split", f"{len(lengths)} lengths do not fit {output_count} outputs")
         )
     return t.split(x, axis, lengths)
 
