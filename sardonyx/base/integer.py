@@ -32,6 +32,7 @@ from sardonyx.base.sizes import (
     of_monomial,
     opaque_in,
     stands_for,
+    subtract,
     terms_of,
 )
 
@@ -74,7 +75,7 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
     quotient, rest = divide_with_remainder(a, b)
     if rest == 0:
         return quotient
-    if is_nonnegative(rest) and is_nonnegative(add(add(b, -1), multiply(rest, -1))):
+    if is_nonnegative(rest) and is_nonnegative(subtract(add(b, -1), rest)):
         return quotient
     reduced = _without_small(rest, b) if isinstance(b, int) else _without_place(rest, b)
     if reduced is not None:
@@ -105,7 +106,7 @@ def _without_small(a: Dim, b: int) -> tuple[Dim, Dim] | None:
     for k in sorted(factors - {1}, reverse=True):
         large = {m: c // k for m, c in terms if not m or c % k == 0}
         small = from_terms({m: c - large.get(m, 0) * k for m, c in terms})
-        fits = is_nonnegative(small) and is_nonnegative(add(k - 1, multiply(small, -1)))
+        fits = is_nonnegative(small) and is_nonnegative(subtract(k - 1, small))
         if fits:
             return from_terms(large), b // k
     return None
@@ -132,7 +133,7 @@ def _without_place(a: Dim, b: Size) -> tuple[Dim, Dim] | None:
         if count is None or count == 1:
             continue
         large, small = divide_with_remainder(a, size)
-        if is_nonnegative(small) and is_nonnegative(add(add(size, -1), multiply(small, -1))):
+        if is_nonnegative(small) and is_nonnegative(subtract(add(size, -1), small)):
             return large, count
     return None
 
@@ -141,7 +142,7 @@ def modulo(a: Dim, b: Dim) -> Dim:
     """a % b with the sign of `b`."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b if b else 0
-    return add(a, multiply(multiply(floordiv(a, b), b), -1))
+    return subtract(a, multiply(floordiv(a, b), b))
 
 
 def ceildiv(a: Dim, b: Dim) -> Dim:
@@ -153,9 +154,14 @@ def maximum(a: Dim, b: Dim) -> Dim:
     """The larger of the two."""
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
-    if is_nonnegative(add(a, multiply(b, -1))):
+    return _maximum(a, b)
+
+
+@remembering(1 << 14)
+def _maximum(a: Dim, b: Dim) -> Dim:
+    if is_nonnegative(subtract(a, b)):
         return a
-    if is_nonnegative(add(b, multiply(a, -1))):
+    if is_nonnegative(subtract(b, a)):
         return b
     a, b = _ordered(a, b)
     return of_atom(make_atom(("max", a, b), "max", "", (a, b)))
@@ -165,9 +171,14 @@ def minimum(a: Dim, b: Dim) -> Dim:
     """The smaller of the two."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    if is_nonnegative(add(a, multiply(b, -1))):
+    return _minimum(a, b)
+
+
+@remembering(1 << 14)
+def _minimum(a: Dim, b: Dim) -> Dim:
+    if is_nonnegative(subtract(a, b)):
         return b
-    if is_nonnegative(add(b, multiply(a, -1))):
+    if is_nonnegative(subtract(b, a)):
         return a
     a, b = _ordered(a, b)
     return of_atom(make_atom(("min", a, b), "min", "", (a, b)))
@@ -312,9 +323,9 @@ def is_nonnegative(a: Dim) -> bool:
 def _is_nonnegative(a: Dim) -> bool:
     if isinstance(a, int):
         return a >= 0
-    if all(c >= 0 and all(x.kind == "symbol" and not x.arguments for x in m) for m, c in a.terms):
-        return True
-    if all(c >= 0 and all(_atom_nonnegative(x) for x in m) for m, c in a.terms):
+    if all([c >= 0 for _, c in a.terms]) and all(
+        _atom_nonnegative(x) for m, _ in a.terms for x in m
+    ):
         return True
     smallest = _extreme(a)
     return smallest is not a and is_nonnegative(smallest)
@@ -332,6 +343,7 @@ def _atom_nonnegative(atom: Atom) -> bool:
 def _extreme(a: Size) -> Dim:
     """`a` with every bounded atom at the end of its range that makes `a` smallest."""
     sums: dict[Monomial, int] = {}
+    changes = False
     for monomial, coefficient in a.terms:
         value: Dim = 1
         kept: list[Atom] = []
@@ -347,11 +359,15 @@ def _extreme(a: Size) -> Dim:
                 kept.append(atom)
             else:
                 value = multiply(value, factor)
+        if len(kept) == len(monomial):
+            sums[monomial] = sums.get(monomial, 0) + coefficient
+            continue
+        changes = True
         if kept:  # at once: one by one, long products take the square of their length
             value = multiply(of_monomial(tuple(kept), 1), value)
-        for m, c in terms_of(multiply(value, coefficient)):
-            sums[m] = sums.get(m, 0) + c
-    return from_terms(sums)
+        for m, c in terms_of(value):
+            sums[m] = sums.get(m, 0) + c * coefficient
+    return from_terms(sums) if changes else a
 
 
 def is_same(a: Dim, b: Dim) -> bool:
@@ -361,7 +377,7 @@ def is_same(a: Dim, b: Dim) -> bool:
 
 def _difference(a: Dim, b: Dim) -> Dim:
     """a - b, a number where symbols that stand for something hide that."""
-    difference = add(a, multiply(b, -1))
+    difference = subtract(a, b)
     for _ in range(_MOST_EXPANDED):
         if isinstance(difference, int):
             break
@@ -377,7 +393,7 @@ def known_equal(a: Dim, b: Dim) -> bool | None:
     difference = _difference(a, b)
     if isinstance(difference, int):
         return difference == 0
-    if is_nonnegative(add(difference, -1)) or is_nonnegative(add(multiply(difference, -1), -1)):
+    if is_nonnegative(add(difference, -1)) or is_nonnegative(subtract(-1, difference)):
         return False
     return None
 

@@ -77,10 +77,10 @@ class Size:
         return multiply(self, -1)
 
     def __sub__(self, other: Dim) -> Dim:
-        return add(self, multiply(other, -1))
+        return subtract(self, other)
 
     def __rsub__(self, other: Dim) -> Dim:
-        return add(other, multiply(self, -1))
+        return subtract(other, self)
 
     def __mul__(self, other: Dim) -> Dim:
         return multiply(self, other)
@@ -257,12 +257,14 @@ def definitions_in(a: Dim, known: Callable[[Atom], bool] = lambda atom: False) -
     found: dict[Atom, None] = {}
     stack = [a]
     while stack:
-        for atom in atoms_of(stack.pop(), "symbol"):
+        for atom in atoms_of(stack.pop()):
+            if atom.kind != "symbol" or atom.payload is None:
+                continue
             definition = definition_of(atom)
             if definition is not None and atom not in found and not known(atom):
                 found[atom] = None
                 stack.append(definition)
-    return sorted(found, key=lambda atom: atom.order)
+    return sorted(found, key=lambda atom: atom.order) if found else []
 
 
 def leaves_of(a: Dim) -> Set[Atom]:
@@ -284,12 +286,13 @@ def leaves_of(a: Dim) -> Set[Atom]:
 def _leaves_near(a: Size) -> Set[Atom]:
     """The same, where those of the definitions in it are known."""
     found: dict[Atom, None] = {}
-    for atom in atoms_of(a, "symbol"):
-        definition = definition_of(atom)
-        if definition is None:
-            found[atom] = None
-        else:
-            found.update(dict.fromkeys(definition._leaves or ()))
+    for atom in atoms_of(a):
+        if atom.kind == "symbol":
+            definition = definition_of(atom)
+            if definition is None:
+                found[atom] = None
+            else:
+                found.update(dict.fromkeys(definition._leaves or _NO_ATOMS))
     return found.keys()
 
 
@@ -354,7 +357,32 @@ def add(a: Dim, b: Dim) -> Dim:
     sums = dict(a.terms)
     for monomial, coefficient in b.terms:
         sums[monomial] = sums.get(monomial, 0) + coefficient
+    return _from_sums(a, sums)
+
+
+def _from_sums(a: Size, sums: dict[Monomial, int]) -> Dim:
+    """The polynomial with these coefficients, of which those of `a` come first."""
+    if len(sums) == len(a.terms):  # no others: they are in order
+        return from_ordered([term for term in sums.items() if term[1]])
     return from_terms(sums)
+
+
+def subtract(a: Dim, b: Dim) -> Dim:
+    """a - b; that is `add` of a negative `b`, which is not made for itself."""
+    if a is b:
+        return 0
+    if isinstance(b, int):
+        return add(a, -b)
+    if isinstance(a, int):
+        terms = [(m, -c) for m, c in b.terms]
+        if not terms[-1][0]:
+            a -= b.terms[-1][1]
+            terms.pop()
+        return from_ordered([*terms, ((), a)] if a else terms)
+    sums = dict(a.terms)
+    for monomial, coefficient in b.terms:
+        sums[monomial] = sums.get(monomial, 0) - coefficient
+    return _from_sums(a, sums)
 
 
 def _add_number(a: Size, b: int) -> Dim:
@@ -496,7 +524,8 @@ def atoms_of(a: Dim, kind: str | None = None) -> Set[Atom]:
                 found[atom] = None
                 if atom.kind in _COMPOSED:
                     for argument in atom.arguments:
-                        found.update(dict.fromkeys(atoms_of(argument)))
+                        if isinstance(argument, Size):
+                            found.update(dict.fromkeys(argument._atoms or atoms_of(argument)))
         every = a._atoms = found.keys()
     if kind is None or all(atom.kind == kind for atom in every):
         return every
@@ -508,7 +537,9 @@ def opaque_in(a: Dim) -> tuple[Atom, ...]:
     if isinstance(a, int):
         return ()
     if a._opaque is None:
-        a._opaque = tuple(sorted(atoms_of(a, "opaque"), key=lambda x: x.order))
+        found = [atom for atom in atoms_of(a) if atom.kind == "opaque"]
+        found.sort(key=lambda x: x.order)
+        a._opaque = tuple(found)
     return a._opaque
 
 

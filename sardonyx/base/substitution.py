@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from sardonyx.base.integer import floordiv, maximum, minimum, summarised
 from sardonyx.base.sizes import (
     Atom,
     Dim,
     Monomial,
+    atoms_of,
     definitions_in,
     from_terms,
     multiply,
@@ -26,19 +27,26 @@ def substitute(a: Dim, replacements: Mapping[Atom, Dim]) -> Dim:
     if isinstance(a, int) or not replacements:
         return a
     if any(atom.kind == "symbol" for atom in replacements):
-        return rebuild_all(a, replacements.get)
-    return rebuild(a, replacements.get)
+        return rebuild_all(a, replacements.get, replacements)
+    if atoms_of(a).isdisjoint(replacements):
+        return a
+    return rebuild(a, replacements.get, replacements)
 
 
-def rebuild_all(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
+def rebuild_all(
+    a: Dim, replace: Callable[[Atom], Dim | None], among: Iterable[Atom] | None = None
+) -> Dim:
     """`rebuild`, also inside what symbols stand for."""
+    definitions = definitions_in(a)
+    if not definitions:
+        return rebuild(a, replace, among)
     moved: dict[Atom, Dim] = {}
 
     def replaced(atom: Atom) -> Dim | None:
         found = replace(atom)
         return moved.get(atom) if found is None else found
 
-    for atom in definitions_in(a):
+    for atom in definitions:
         definition = stands_for(atom)
         new = rebuild(definition, replaced)
         if new is not definition:
@@ -46,10 +54,13 @@ def rebuild_all(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
     return rebuild(a, replaced)
 
 
-def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
+def rebuild(
+    a: Dim, replace: Callable[[Atom], Dim | None], among: Iterable[Atom] | None = None
+) -> Dim:
     """`a` with each atom replaced by what `replace` gives, or kept where it gives None.
 
-    A symbol that stands for something is one atom.
+    A symbol that stands for something is one atom. `among` are the atoms that are replaced, if that
+    is known: what contains none of them is not looked into.
     """
     if isinstance(a, int):
         return a
@@ -57,7 +68,7 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
         ((atom,), factor) = a.terms[0]
         moved = replace(atom)
         if moved is None and atom.kind in _COMPOSED:
-            moved = _recomposed(atom, replace)
+            moved = _recomposed(atom, replace, among)
         return a if moved is None else multiply(moved, factor)
     sums: dict[Monomial, int] | None = None
     for number, (monomial, coefficient) in enumerate(a.terms):
@@ -65,7 +76,7 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
         for place, atom in enumerate(monomial):
             found = replace(atom)
             if found is None and atom.kind in _COMPOSED:
-                found = _recomposed(atom, replace)
+                found = _recomposed(atom, replace, among)
             if value is not None:
                 value = multiply(value, of_atom(atom) if found is None else found)
             elif found is not None:
@@ -81,10 +92,14 @@ def rebuild(a: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
     return a if sums is None else from_terms(sums)
 
 
-def _recomposed(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim | None:
+def _recomposed(
+    atom: Atom, replace: Callable[[Atom], Dim | None], among: Iterable[Atom] | None
+) -> Dim | None:
     """A division, minimum or maximum of replaced operands; None if they stay."""
     left, right = atom.arguments
-    new_left, new_right = rebuild(left, replace), rebuild(right, replace)
+    if among is not None and atoms_of(left).isdisjoint(among) and atoms_of(right).isdisjoint(among):
+        return None
+    new_left, new_right = rebuild(left, replace, among), rebuild(right, replace, among)
     if new_left == left and new_right == right:
         return None
     return _COMPOSED[atom.kind](new_left, new_right)

@@ -162,5 +162,7 @@ def used_operators(
     plan: Plan, operators: Mapping[str, tuple[str, int]]
 ) -> dict[str, tuple[str, int]]:
     """Those of nodes that commands come from."""
-    names = {name for c in plan.commands if isinstance(c, Command) for name in c.origin}
+    # Commands that compute parts of one tensor have one origin, as long as there are parts.
+    origins = {id(c.origin): c.origin for c in plan.commands if isinstance(c, Command)}
+    names = {name for origin in origins.values() for name in origin}
     return {name: operators[name] for name in names if name in operators}

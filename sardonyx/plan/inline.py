@@ -98,14 +98,31 @@ def cost_of(body: Scalar) -> int:
     return _cost_of(body, set())
 
 
+def _costs_more(body: Scalar, limit: int) -> bool:
+    """Whether `cost_of` is more than that: a long expression is not walked to its end."""
+    seen, stack, cost = {body}, [body], 0
+    while stack and cost <= limit:
+        x = stack.pop()
+        cost += _own_cost(x)
+        for part in x.arguments:
+            if part not in seen:
+                seen.add(part)
+                stack.append(part)
+    return cost > limit
+
+
 def _cost_of(x: Scalar, seen: set[Scalar]) -> int:
     if x in seen:
         return 0
     seen.add(x)
+    return _own_cost(x) + sum([_cost_of(a, seen) for a in x.arguments])
+
+
+def _own_cost(x: Scalar) -> int:
     here = _COSTS.get(x.op, 1)
     if x.op == "load":
         here += sum(3 for i in x.at if sizes.opaque_in(i))
-    return here + sum([_cost_of(a, seen) for a in x.arguments])
+    return here
 
 
 def is_view(body: Scalar) -> bool:
@@ -318,7 +335,10 @@ class _Inliner:
             inner = self.expanded.get(tensor)
             if inner is None:
                 return None
-            return rewrite(inner, atoms=sizes.in_place_of(indices(tensor.shape), at))
+            own = indices(tensor.shape)
+            if at == own:  # element by element, as most chains are read: it is the same expression
+                return inner
+            return rewrite(inner, atoms=sizes.in_place_of(own, at))
 
         return rewrite(body, replace)
 
@@ -349,7 +369,7 @@ class _Inliner:
             return True
         if is_view(body) or _only_widens(body):
             return is_long(body) or self._is_gathered(tensor, body)
-        if not loads_of(body) and cost_of(body) <= 4:
+        if not loads_of(body) and not _costs_more(body, 4):
             return False
         if self.integers and tensor.dtype in CODES and self._meetings.has(tensor):
             return True
@@ -357,7 +377,7 @@ class _Inliner:
             return True
         if self.integers and tensor.dtype in CODES:
             readers = self.reads(tensor)  # rather codes in memory than what they stand for
-        return cost_of(body) >= 2 and any(self._recomputes(tensor, r) for r in readers)
+        return _costs_more(body, 1) and any(self._recomputes(tensor, r) for r in readers)
 
     def _is_gathered(self, tensor: Map, body: Scalar) -> bool:
         """Whether windows would gather every element once for each of their taps."""

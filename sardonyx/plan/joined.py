@@ -18,16 +18,11 @@ _LEAST_PARTS = 65
 
 
 class Share(NamedTuple):
-    """What a joined tensor holds from one index on along its axis, up to another."""
+    """What a joined tensor holds from one index on along its axis, so far."""
 
     begin: Dim
-    end: Dim
+    length: Dim
     body: Scalar
-
-    @property
-    def length(self) -> Dim:
-        """How long it is."""
-        return sizes.add(self.end, sizes.multiply(self.begin, -1))
 
 
 class Joined(NamedTuple):
@@ -76,15 +71,15 @@ def _left_of(condition: Scalar) -> Dim | None:
 def _shares(body: Scalar, index: Dim) -> list[Share] | None:
     """What is chosen where, in order; None where a length is not known to be one."""
     found: list[Share] = []
-    stack = [Share(0, extent_of(index), body)]
+    stack: list[tuple[Dim, Dim, Scalar]] = [(0, extent_of(index), body)]
     while stack:
-        share = stack.pop()
-        middle = _middle(share.body, index)
+        begin, end, part = stack.pop()
+        middle = _middle(part, index)
         if middle is not None:
-            _, chosen, other = share.body.arguments
-            stack += Share(middle, share.end, other), Share(share.begin, middle, chosen)
+            _, chosen, other = part.arguments
+            stack += (middle, end, other), (begin, middle, chosen)
         else:
-            found.append(share)
+            found.append(Share(begin, sizes.subtract(end, begin), part))
     if len(found) >= _LEAST_PARTS and not all(integer.is_nonnegative(x.length) for x in found):
         return None
     return found

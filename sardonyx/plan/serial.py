@@ -6,6 +6,7 @@ Symbolic sizes are numbered: see `plan.dims`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from sardonyx.base.errors import EngineError, SardonyxError, message
@@ -41,10 +42,23 @@ from sardonyx.plan.steps import (
     Together,
 )
 
-_HEADER = b"sdxplan 5\n"
+_HEADER = b"sdxplan 6\n"
 
 
 class _Writer(DimWriter):
+    def __init__(self) -> None:
+        super().__init__()
+        #: Origins of commands. Those of parts of one tensor are one tuple, as long as its parts.
+        self.origins: list[tuple[str, ...]] = []
+        self._origin_numbers: dict[int, int] = {}
+
+    def origin(self, origin: tuple[str, ...]) -> int:
+        """The number of an origin, which the plan keeps alive."""
+        number = self._origin_numbers.setdefault(id(origin), len(self.origins))
+        if number == len(self.origins):
+            self.origins.append(origin)
+        return number
+
     def argument(self, argument: Argument) -> list[Any]:
         match argument:
             case PointerArgument(buffer, offset):
@@ -57,8 +71,8 @@ class _Writer(DimWriter):
     def command(self, x: Command) -> list[Any]:
         return [
             x.kernel, self.dim(x.blocks), self.dim(x.cost_ns),
-            list(map(self.argument, x.arguments)), self.dim(x.scratch_bytes), x.origin, x.segment,
-            _host_out(x.host), _library_out(x.library), x.note,
+            list(map(self.argument, x.arguments)), self.dim(x.scratch_bytes),
+            self.origin(x.origin), x.segment, _host_out(x.host), _library_out(x.library), x.note,
         ]  # fmt: skip
 
     def measure(self, x: Measure) -> list[Any]:
@@ -84,6 +98,10 @@ class _Writer(DimWriter):
 
 
 class _Reader(DimReader):
+    def __init__(self, table: Any, origins: Iterable[Iterable[str]]) -> None:
+        super().__init__(table)
+        self._origins = [*map(tuple, origins)]
+
     def argument(self, written: list[Any]) -> Argument:
         if len(written) == 1:
             return SizeArgument(self.dim(written[0]))
@@ -98,7 +116,8 @@ class _Reader(DimReader):
         kernel, blocks, cost, arguments, scratch, origin, segment, host, library, note = written
         return Command(
             kernel, self.dim(blocks), self.dim(cost), tuple(map(self.argument, arguments)),
-            self.dim(scratch), tuple(origin), segment, _host_in(host), _library_in(library), note,
+            self.dim(scratch), self._origins[origin], segment, _host_in(host),
+            _library_in(library), note,
         )  # fmt: skip
 
     def _step(self, kind: str, values: list[Any]) -> Step:
@@ -165,7 +184,7 @@ def _frozen(value: Any) -> Any:
 def to_bytes(plan: Plan) -> bytes:
     """The plan as bytes that `from_bytes` reads, in this version of the engine or an equal one."""
     w = _Writer()
-    body = {
+    body: dict[str, Any] = {
         "inputs": [[x.name, x.dtype.name, w.dims(x.dims)] for x in plan.inputs],
         "outputs": [[x.name, x.dtype.name, w.dims(x.dims), x.segment] for x in plan.outputs],
         "buffers": [
@@ -181,6 +200,7 @@ def to_bytes(plan: Plan) -> bytes:
         "strings": plan.strings,
         "makers": [[w.dims(x.dims), x.element_bytes, x.where] for x in plan.makers],
     }
+    body["origins"] = w.origins
     return _HEADER + json.dumps([w.table, body], separators=(",", ":")).encode()
 
 
@@ -194,7 +214,7 @@ def from_bytes(data: bytes) -> Plan:
         raise EngineError(message("plan", "The bytes are not a plan of this version"))
     try:
         table, body = json.loads(data[len(_HEADER) :])
-        r = _Reader(table)
+        r = _Reader(table, body["origins"])
         return Plan(
             tuple(InputSpec(n, from_text(d), r.dims(s)) for n, d, s in body["inputs"]),
             tuple(OutputSpec(n, from_text(d), r.dims(s), g) for n, d, s, g in body["outputs"]),

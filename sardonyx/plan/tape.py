@@ -69,7 +69,7 @@ class Tape:
         self._constants: dict[int, int] = {}
         self._steps: list[list[tuple[Instruction, Dim]]] = [[] for _ in segments]
         self._known: list[dict[tuple[int, int, int], int]] = [{} for _ in segments]
-        self._dims: list[dict[Dim, int]] = [{} for _ in segments]
+        self._dims: list[dict[Dim | Atom, int]] = [{} for _ in segments]
 
     @property
     def instructions(self) -> list[Instruction]:
@@ -138,7 +138,7 @@ class Tape:
             self._dims[self.segment_of[slot]][dim] = slot
         return slot
 
-    def _found(self, dim: Dim, segment: int) -> int | None:
+    def _found(self, dim: Dim | Atom, segment: int) -> int | None:
         for number in self.chains[segment]:
             found = self._dims[number].get(dim)
             if found is not None:
@@ -173,11 +173,16 @@ class Tape:
             if self.segment_of[slot] not in self.chains[segment]:
                 raise EngineError(message("plan", f"{atom!r} is not known in segment {segment}"))
             return slot
+        found = self._found(atom, segment)
+        if found is not None:
+            return found
         operation = _OPERATIONS.get(atom.kind)
         if operation is None:
             raise EngineError(message("plan", f"{atom!r} has no value before a kernel runs"))
         left, right = (self.slot(x, segment) for x in atom.arguments)
-        return self._do(operation, left, right, sizes.of_atom(atom), segment)
+        found = self._do(operation, left, right, sizes.of_atom(atom), segment)
+        self._dims[self.segment_of[found]][atom] = found
+        return found
 
     def symbol(self, name: str) -> int:
         """The slot of a symbol."""

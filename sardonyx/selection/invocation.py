@@ -15,7 +15,7 @@ from sardonyx.tensor.traverse import loads_of
 
 #: How keys of buffers begin that kernels write for themselves.
 UNREAD = "unread output"
-#: Names of the nodes that a tensor comes from.
+#: Names of the nodes that a tensor comes from, each once.
 Origins = Mapping[Tensor, tuple[str, ...]]
 
 
@@ -80,12 +80,11 @@ def moved_to(made: Invocation, places: Mapping[Buffer, Buffer]) -> Invocation:
 
 def origin_of(invocation: Invocation, origins: Origins) -> tuple[str, ...]:
     """Names of the nodes that an invocation computes, in their order."""
-    found: dict[str, None] = {}
     group = invocation.group
-    for root in group.roots if group is not None else ():
-        for name in origins.get(root.tensor, ()):
-            found[name] = None
-    return tuple(found)
+    each = [origins.get(root.tensor, ()) for root in group.roots] if group is not None else []
+    if len(each) == 1:  # perhaps as long as a joined tensor has parts, each with an invocation
+        return each[0]
+    return tuple(dict.fromkeys(name for names in each for name in names))
 
 
 def is_constant(tensor: Tensor) -> bool:

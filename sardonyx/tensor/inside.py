@@ -149,7 +149,7 @@ def _fact(condition: Scalar, holds: bool) -> tuple[Dim, ...]:
     left, right = map(whole_number, condition.arguments)
     if left is None or right is None:
         return ()
-    return _AT_LEAST_ZERO[condition.op](sizes.add(left, sizes.multiply(right, -1)), holds)
+    return _AT_LEAST_ZERO[condition.op](sizes.subtract(left, right), holds)
 
 
 #: Comparison of two numbers -> what is not negative, given their difference and whether it holds.
@@ -202,17 +202,17 @@ def _check(
 
 def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim]) -> Iterator[Dim]:
     """By how much an index may leave its axis, at each corner where that is not known to be 0."""
-    beyond = sizes.add(extent, sizes.multiply(index, -1)) - 1
+    beyond = sizes.subtract(sizes.add(extent, -1), index)
     is_loaded = bool(sizes.opaque_in(index))  # such has no value for an empty axis
     open_ends = [
-        which
-        for which, room in enumerate((index, beyond))
-        if not _is_fact(room, known.facts) and (is_loaded or not integer.is_nonnegative(room))
+        which for which, room in enumerate((index, beyond)) if not _is_fact(room, known.facts)
     ]
-    if not open_ends:
-        return
-    variables = _variables(index)
-    if variables is None or len(variables) > _MOST_VARIABLES:
+    variables = _variables(index) if open_ends else None
+    is_last = not is_loaded and variables is not None and any(map(_is_chosen, variables))
+    if not (is_loaded or is_last):
+        rooms = (index, beyond)
+        open_ends = [which for which in open_ends if not integer.is_nonnegative(rooms[which])]
+    if not open_ends or variables is None or len(variables) > _MOST_VARIABLES:
         return
     ranges = [_ends(index, atom) for atom in variables]
     demanding = known.compared.isdisjoint(variables) or _is_variable(index, variables)
@@ -224,7 +224,18 @@ def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim])
             left = substitute(room, dict(zip(variables, corner, strict=True)))
             left = _divisible(substitute(left, equal))
             if demanding and not _never_negative(left) and not _is_open(left):
+                if is_last and integer.is_nonnegative(room):
+                    break
                 yield integer.maximum(-left, 0)
+
+
+def _is_chosen(variable: Atom) -> bool:
+    """Whether a variable ends at a minimum or maximum, so that bounds alone prove little.
+
+    Such a corner is taken apart first.
+    """
+    extent = variable.arguments[0]
+    return any(atom.kind in ("max", "min") for atom in sizes.atoms_of(extent))
 
 
 #: Facts of choices farther out are only tried if that is quick.
@@ -243,16 +254,33 @@ def _follows(room: Dim, facts: tuple[Dim, ...], equal: Mapping[Atom, Dim]) -> bo
 
 
 def _never_negative(dim: Dim, depth: int = 6) -> bool:
-    if integer.is_nonnegative(dim) or integer.is_nonnegative(_at_least(dim)):
+    if isinstance(dim, int):
+        return dim >= 0
+    if depth and _follows_from_cases(dim, depth):
         return True
+    if integer.is_nonnegative(dim):
+        return True
+    bound = _at_least(dim)
+    return bound is not dim and integer.is_nonnegative(bound)
+
+
+def _follows_from_cases(dim: Size, depth: int) -> bool:
+    """Whether a size is at least 0 whichever side a minimum or maximum in it takes."""
     # x - max(a, b) >= 0 where x - a >= 0 and x - b >= 0; x - min(a, b) >= 0 where one is.
     for rule, forms in ((all, (("max", -1), ("min", 1))), (any, (("min", -1), ("max", 1)))):
-        for monomial, coefficient in sizes.terms_of(dim) if depth else ():
+        for monomial, coefficient in dim.terms:
             if len(monomial) == 1 and (monomial[0].kind, coefficient) in forms:
-                rest = sizes.add(dim, sizes.of_monomial(monomial, -coefficient))
-                cases = (sizes.multiply(x, coefficient) for x in monomial[0].arguments)
-                return rule(_never_negative(sizes.add(rest, x), depth - 1) for x in cases)
+                rest = sizes.subtract(dim, sizes.of_monomial(monomial, coefficient))
+                cases = [
+                    sizes.add(rest, sizes.multiply(x, coefficient)) for x in monomial[0].arguments
+                ]
+                cases.sort(key=_is_symbolic)  # what is a number takes no time
+                return rule(_never_negative(x, depth - 1) for x in cases)
     return False
+
+
+def _is_symbolic(dim: Dim) -> bool:
+    return isinstance(dim, Size)
 
 
 def _is_variable(index: Dim, variables: list[Atom]) -> bool:
@@ -321,6 +349,9 @@ def _divisible(dim: Dim) -> Dim:
     does not count, but must be one.
     """
 
+    if not _has_divisions(dim):
+        return dim
+
     def replace(atom: Atom) -> Dim | None:
         if atom.kind != "floordiv":
             return None
@@ -332,8 +363,14 @@ def _divisible(dim: Dim) -> Dim:
     return rebuild(dim, replace)
 
 
+def _has_divisions(dim: Dim) -> bool:
+    return any(atom.kind == "floordiv" for atom in sizes.atoms_of(dim))
+
+
 def _at_least(dim: Dim) -> Dim:
     """A bound from below in which -b * (a // b) has become -a, and b * (a // b) a + 1 - b."""
+    if not _has_divisions(dim):
+        return dim
     result: Dim = 0
     for monomial, coefficient in sizes.terms_of(dim):
         term = sizes.of_monomial(monomial, coefficient)

@@ -71,14 +71,23 @@ class Rewriting:
     """
 
     # Closures that call each other would be left to the collector.
-    __slots__ = ("_dims", "_memo", "_rebuild", "_renames", "_replace_load", "_table")
+    __slots__ = (
+        "_dims",
+        "_has_symbols",
+        "_memo",
+        "_rebuild",
+        "_renames",
+        "_replace_load",
+        "_table",
+    )
 
     def __init__(
         self, replace_load: Callable[[Scalar], Scalar | None], table: Mapping[Atom, Dim]
     ) -> None:
         self._replace_load, self._table = replace_load, table
         self._renames = replace_load is _same and _is_renaming(table)
-        self._rebuild = rebuild_all if any(a.kind == "symbol" for a in table) else rebuild
+        self._has_symbols = any(a.kind == "symbol" for a in table)
+        self._rebuild = rebuild_all if self._has_symbols else rebuild
         self._memo: dict[Scalar, Scalar] = {}
         self._dims: dict[Dim, Dim] = {}
 
@@ -88,8 +97,15 @@ class Rewriting:
             return value
         found = self._dims.get(value)
         if found is None:
-            found = self._dims[value] = self._rebuild(value, self._atom)
+            found = self._dims[value] = self._moved(value)
         return found
+
+    def _moved(self, value: Dim) -> Dim:
+        if sizes.opaque_in(value):
+            return self._rebuild(value, self._atom)
+        if not self._has_symbols and sizes.atoms_of(value).isdisjoint(self._table):
+            return value
+        return self._rebuild(value, self._table.get, self._table)
 
     def _atom(self, atom: Atom) -> Dim | None:
         found = self._table.get(atom)

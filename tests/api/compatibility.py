@@ -30,7 +30,17 @@ STATUSES = ("same", "better", "no-op", "refused")
 #: Where names are looked for that need no test named here.
 _TESTED = tuple(
     f"tests/{folder}"
-    for folder in ("api", "profiling", "cuda", "runtime", "tools", "engine", "hostile")
+    for folder in (
+        "api",
+        "profiling",
+        "cuda",
+        "runtime",
+        "store",
+        "compiler",
+        "tools",
+        "engine",
+        "hostile",
+    )
 )
 #: What pybind11 gives every enumeration, and Python's gives its members.
 _OF_ENUMERATIONS = ("name", "value")

@@ -337,7 +337,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any] | None, type[Exception], str]]
     "an axis too many": (
         *CASES["an axis more in each trip"][:2], {"x": X, "n": np.array(63), "c": YES},
         errors.InvalidArgument,
-        r"cannot take 63 iterations of Loop_0: \[node Unsqueeze_2_63 \(Unsqueeze\)\] No array has"
+        r"cannot take 63 iterations of Loop_0: \[node Unsqueeze_2 \(Unsqueeze\)\] No array has"
         r" so many axes as its output\. Expected at most 64, got 65\.",
     ),
     "an end that depends on what has no plan": (

@@ -12,6 +12,7 @@ import sardonyx
 from sardonyx.base import integer, remembering, sizes
 from sardonyx.loader.load import load
 from sardonyx.passes.pipeline import optimise
+from sardonyx.plan.serial import from_bytes, to_bytes
 from tests.support.session import model_of
 from tests.support.targets import TARGETS, compiled_for
 
@@ -135,6 +136,18 @@ def test_the_work_on_sizes_is_linear_in_the_parts(monkeypatch: pytest.MonkeyPatc
             compiled_for(made, TARGETS["avx2"])
         added[count] = terms
     assert added[300] < 2.6 * added[150]
+
+
+def test_a_stored_plan_is_linear_in_the_parts() -> None:
+    length: dict[int, int] = {}
+    for count in (150, 300):
+        plan = compiled_for(joined("nothing", count)[0], TARGETS["avx2"]).main
+        stored = to_bytes(plan)
+        length[count] = len(stored)
+        again = from_bytes(stored)
+        assert again == plan
+        assert len({id(command.origin) for command in again.calls}) == 1
+    assert length[300] < 2.3 * length[150]
 
 
 def test_their_sum_is_short() -> None:

@@ -36,7 +36,7 @@ def test_all_operators_have_records():
 
 _OF_A_DOMAIN = """
 import sys
-from sardonyx.ops import registry
+from sardonyx.ops.core import registry
 registry.load("")
 registry.load(sys.argv[1])
 before = {key for key in registry._RECORDS if key[0] == sys.argv[1]}
@@ -55,7 +55,7 @@ def test_a_domain_s_operators_are_in_its_families(domain):
 
 _IN_ONE_FAMILY = """
 import importlib, sys
-from sardonyx.ops import registry
+from sardonyx.ops.core import registry
 from sardonyx.ops.core.families import RARE
 def versions():
     return {key: len(found) for key, found in registry._RECORDS.items() if not key[0]}

@@ -318,7 +318,7 @@ import sys
 from sardonyx.native.functions import library
 from sardonyx.runtime.thread_setup import ThreadSetup
 library()
-from sardonyx.runtime import executor, pool
+from sardonyx.runtime import executable, pool
 assert "llvmlite" not in sys.modules
 """
     library()
