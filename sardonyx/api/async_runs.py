@@ -14,10 +14,10 @@ from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session_facts import SessionFacts
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.log import get_logger
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.run_threads import Lane, Task, begin, lane_of
-from sardonyx.runtime.storage import Wanted
+from sardonyx.runtime.run_threads import RunLane, Task, begin, lane_of
+from sardonyx.runtime.storage import OutputPlacement
 
 if TYPE_CHECKING:
     from sardonyx.api.pipeline import Pipeline
@@ -36,10 +36,10 @@ _END_SECONDS = 1.0
 _STEP_SECONDS = 1e-3
 
 
-class UnderWay(SessionFacts):
+class AsyncRuns(SessionFacts):
     """The part of `InferenceSession` that does not wait for its runs."""
 
-    _lane: Lane | None = None
+    _lane: RunLane | None = None
     _output_names: list[str]
     _every: list[int]
     run: Callable[..., list[Any]]
@@ -123,7 +123,7 @@ class UnderWay(SessionFacts):
         begin(self._own_lane(), work, options.cancel_flag, told)
         return None
 
-    def _own_lane(self) -> Lane:
+    def _own_lane(self) -> RunLane:
         lane = self._lane = lane_of(self._lane)
         return lane
 
@@ -177,7 +177,9 @@ class UnderWay(SessionFacts):
         for place in places:
             targets[place] = None if convert is None else self._kind
         with options.graph():
-            started = engine.start(given, Wanted(targets, stream, waits=False), options.cancel_flag)
+            started = engine.start(
+                given, OutputPlacement(targets, stream, waits=False), options.cancel_flag
+            )
         try:
             await _until_over(started)
         except BaseException as error:
@@ -207,7 +209,7 @@ class UnderWay(SessionFacts):
         return Pipeline(self, depth)
 
 
-async def _in_a_thread(lane: Lane, work: Callable[[], Any], flag: CancelFlag) -> Any:
+async def _in_a_thread(lane: RunLane, work: Callable[[], Any], flag: CancelFlag) -> Any:
     import asyncio  # programs that await have it
 
     loop, over = asyncio.get_running_loop(), asyncio.Event()
@@ -238,7 +240,7 @@ _LEFT_BEHIND = (
 )
 
 
-async def _ended(started: Started) -> None:
+async def _ended(started: AsyncRun) -> None:
     """Wait until a run of a device that is to end has ended; nobody wants what it gives."""
     import asyncio
 
@@ -254,7 +256,7 @@ async def _ended(started: Started) -> None:
         _logger.debug("a cancelled run ended: %s", error)
 
 
-async def _until_over(started: Started) -> None:
+async def _until_over(started: AsyncRun) -> None:
     """Wait for a run in the event loop: the device closes one end of a pipe when it is over."""
     import asyncio
 

@@ -26,8 +26,8 @@ from sardonyx.runtime.storage import (
     Array,
     DeviceArray,
     MemoryKind,
+    OutputPlacement,
     Tensor,
-    Wanted,
     to_host,
 )
 
@@ -234,11 +234,11 @@ class IOBinding:
         elif plan is None or plan.session_engine is not self._session._engine:
             plan = self._plan = self._prepare(fed)
         if run_options is None:
-            self._run(plan, None, Wanted(plan.targets, stream))
+            self._run(plan, None, OutputPlacement(plan.targets, stream))
         else:
             with run_options.limit() as cancel, run_options.graph():
                 waits = not run_options.is_left
-                self._run(plan, cancel, Wanted(plan.targets, stream, waits))
+                self._run(plan, cancel, OutputPlacement(plan.targets, stream, waits))
         self._session._after_run(run_options)
 
     def run_quickly(self) -> bool:
@@ -272,7 +272,7 @@ class IOBinding:
         named = zip(self._session._output_names, results, strict=True)
         self._results = {name: found for name, found in named if name in self._outputs}
 
-    def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: Wanted) -> None:
+    def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: OutputPlacement) -> None:
         if plan.in_place:
             try:
                 plan.engine.run_into(plan.feeds, plan.targets, cancel)  # type: ignore[arg-type]  # in place: all are arrays

@@ -127,7 +127,7 @@ def engine_options(o: SessionOptions, cancel: CancelFlag | None = None) -> Engin
         least_level=o.least_level,
         logid=o.logid,
         winograd=not o.is_on("session.disable_winograd"),
-        halves=o.is_on("session.allow_bfloat16_products"),
+        bf16_products=o.is_on("session.allow_bfloat16_products"),
     )
 
 

@@ -36,7 +36,7 @@ def take_model_config(source: Any, options: SessionOptions, wanted: bool) -> Non
     if text is None:
         return
     # Only for models that hold options.
-    from sardonyx.api.tuning_rules import SESSION, Rule, check_rules
+    from sardonyx.api.tuning_rules import SESSION, OptionRule, check_rules
     from sardonyx.base.bounded_json import parse_json
 
     where = f"metadata {_KEY}"
@@ -44,7 +44,7 @@ def take_model_config(source: Any, options: SessionOptions, wanted: bool) -> Non
     if not isinstance(found, dict) or "session_options" not in found:
         what = "This is no JSON with session_options"
         raise InvalidArgument(message(where, what, got=text[:100]))
-    switch = Rule(lambda v: v in (0, 1) and isinstance(v, int), "0, 1, false or true")
+    switch = OptionRule(lambda v: v in (0, 1) and isinstance(v, int), "0, 1, false or true")
     rules = {**SESSION, **dict.fromkeys(_SWITCHES, switch)}
     check_rules(where, found["session_options"], rules)
     for name, value in found["session_options"].items():

@@ -35,7 +35,7 @@ class Explanation(str):
         return f"<p><b>{_shown(summary)}</b></p>{_laid_out(rest, len(rest))}"
 
 
-class Memory(dict[str, Any]):
+class MemoryUse(dict[str, Any]):
     """What `memory` says: a dict, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.api import feeds as feeding
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import get_logger
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.overlaps import reads_written
-from sardonyx.runtime.storage import Wanted
+from sardonyx.runtime.storage import OutputPlacement
 
 if TYPE_CHECKING:
-    from sardonyx.api.async_runs import UnderWay
+    from sardonyx.api.async_runs import AsyncRuns
 
 _logger = get_logger("pipeline")
 #: More runs at once than any device has use for.
@@ -72,7 +72,7 @@ class Pipeline:
         InvalidArgument: The depth is no number from 1 to 64.
     """
 
-    def __init__(self, session: UnderWay, depth: int = 3) -> None:
+    def __init__(self, session: AsyncRuns, depth: int = 3) -> None:
         if not isinstance(depth, int) or not 1 <= depth <= _MOST:
             what = "The depth is not possible"
             raise InvalidArgument(
@@ -81,7 +81,7 @@ class Pipeline:
         self._session = session
         # Faults of runs that have happened already would come before the results of earlier ones.
         self._depth = depth if session._engine.is_asynchronous else 1
-        self._conveyor: Any = None
+        self._copy_streams: Any = None
         self._is_kept = False
         self._rows: list[_Row] = []
 
@@ -156,9 +156,9 @@ class Pipeline:
             self._close()
 
     def _close(self) -> None:
-        conveyor, self._conveyor = self._conveyor, None
-        if conveyor is not None:
-            conveyor.close()
+        copy_streams, self._copy_streams = self._copy_streams, None
+        if copy_streams is not None:
+            copy_streams.close()
 
     def _start(self, tile: Any, target: Any, row: _Row) -> _Given:
         session = self._session
@@ -166,16 +166,16 @@ class Pipeline:
         asked = self._asked(target)
         targets = feeding.targets(asked, session._engine.record.outputs)
         if session._is_on_host:
-            results = engine.run_to(given, Wanted(targets), row.flag)
-            return _Given(Started(results), targets, asked)
+            results = engine.run_to(given, OutputPlacement(targets), row.flag)
+            return _Given(AsyncRun(results), targets, asked)
         if reads_written(given, (x for run in row.runs for x in run.targets)):
             for run in row.runs:  # the feed is what they write
                 run.finish()
-        if self._conveyor is None:
-            from sardonyx.cuda.run.copy_streams import Conveyor
+        if self._copy_streams is None:
+            from sardonyx.cuda.run.copy_streams import CopyStreams
 
-            self._conveyor = Conveyor(session._kind)  # type: ignore[arg-type]  # it is no host's
-        return _Given(self._conveyor.start(engine, given, targets, row.flag), targets, asked)
+            self._copy_streams = CopyStreams(session._kind)  # type: ignore[arg-type]  # it is no host's
+        return _Given(self._copy_streams.start(engine, given, targets, row.flag), targets, asked)
 
     def _named(self, tile: Any) -> Mapping[str, Any]:
         if isinstance(tile, Mapping):
@@ -209,7 +209,7 @@ class Results:
     """
 
     def __init__(
-        self, session: UnderWay, flag: CancelFlag, results: Generator[Any, None, None]
+        self, session: AsyncRuns, flag: CancelFlag, results: Generator[Any, None, None]
     ) -> None:
         self._session, self._flag, self._results = session, flag, results
 
@@ -241,17 +241,17 @@ class Results:
         await self._session._in_a_thread(self.close, self._flag)
 
 
-class _Given(Started):
+class _Given(AsyncRun):
     """A run whose results are what the caller gave for them."""
 
     def __init__(
-        self, started: Started, targets: Sequence[Any], asked: Sequence[Any] | None
+        self, started: AsyncRun, targets: Sequence[Any], asked: Sequence[Any] | None
     ) -> None:
         super().__init__([])
         self._started, self.targets, self._asked = started, targets, asked
 
     def finish(self) -> list[Any]:
-        """See `Started.finish`."""
+        """See `AsyncRun.finish`."""
         return feeding.given_back(self._started.finish(), self.targets, self._asked)
 
 

@@ -14,7 +14,7 @@ from sardonyx.base.forks import RenewedLock, compiling
 if TYPE_CHECKING:
     from sardonyx.profiling.profile import Profile
     from sardonyx.profiling.session_profile import SessionProfile
-    from sardonyx.profiling.tap import Tap
+    from sardonyx.profiling.tap import ProfileTap
     from sardonyx.runtime.engine import Engine
 
 _lock = RenewedLock()
@@ -26,7 +26,7 @@ class Profiling:
     _source: Any
     _engine: Engine
     _options: SessionOptions
-    _tap: Tap | None = None
+    _tap: ProfileTap | None = None
     _profile: SessionProfile | None = None
 
     def _choose_run(self) -> None:
@@ -54,10 +54,10 @@ class Profiling:
 
     def _listen(self, profile: Profile) -> None:
         with compiling:
-            from sardonyx.profiling.tap import Tap
+            from sardonyx.profiling.tap import ProfileTap
         with _lock:
             if self._tap is None:
-                self._tap = Tap()
+                self._tap = ProfileTap()
                 self._tap.follow(self._engine)
         self._tap.add(profile)
         self._choose_run()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
 from sardonyx.api.arguments import check_arguments
-from sardonyx.api.async_runs import UnderWay
+from sardonyx.api.async_runs import AsyncRuns
 from sardonyx.api.config_keys import SETTINGS_KEY
 from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.making import make_engine
@@ -29,7 +29,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.repeatable import QuickRun, not_again
-from sardonyx.runtime.storage import HOST, Wanted, again, is_of_host
+from sardonyx.runtime.storage import HOST, OutputPlacement, again, is_of_host
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
@@ -42,7 +42,7 @@ def _tensor_of(value: Any) -> Any:
     return value._array if type(value) is OrtValue else value
 
 
-class InferenceSession(Profiling, UnderWay, ValueRuns):
+class InferenceSession(Profiling, AsyncRuns, ValueRuns):
     """A model, compiled and ready to run from any number of threads.
 
     Args:
@@ -263,10 +263,10 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         for place in places:
             targets[place] = target
         if run_options is None and timeout is None:
-            results = engine.run_to(given, Wanted(targets, stream))
+            results = engine.run_to(given, OutputPlacement(targets, stream))
         else:
             options = run_options or RunOptions()
-            wanted = Wanted(targets, stream, target is None or not options.is_left)
+            wanted = OutputPlacement(targets, stream, target is None or not options.is_left)
             with options.limit(timeout) as cancel, options.graph():
                 results = engine.run_to(given, wanted, cancel)
             self._after_run(run_options)
@@ -314,7 +314,7 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
         # Whoever gets an array of NumPy's reads it at once.
         waits = not (options.is_left and is_once) or any(map(is_of_host, into))
         with options.limit(timeout) as cancel, options.graph():
-            results = engine.run_to(given, Wanted(into, stream, waits), cancel)
+            results = engine.run_to(given, OutputPlacement(into, stream, waits), cancel)
         self._after_run(run_options)
         if is_once:
             return [results[k] for k in places]
@@ -412,10 +412,10 @@ class InferenceSession(Profiling, UnderWay, ValueRuns):
 
     def memory(self) -> dict[str, Any]:
         """What the session holds, in bytes: weights, intermediate values, arenas of its device."""
-        from sardonyx.api.notebook import Memory
+        from sardonyx.api.notebook import MemoryUse
         from sardonyx.runtime.explain import memory
 
-        return Memory(memory(self._engine))
+        return MemoryUse(memory(self._engine))
 
     def warmup(self, feeds: Mapping[str, Any] | None = None) -> float:
         """Have ready what first runs would make: memory, graphs, plans and algorithms of libraries.

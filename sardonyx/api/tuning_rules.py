@@ -24,7 +24,7 @@ _MOST_BLOCKS, _MOST_BATCH = 1024, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OptionRule:
     """What an option may be.
 
     Attributes:
@@ -36,15 +36,15 @@ class Rule:
     valid: str
 
 
-def whole(least: int, most: int) -> Rule:
+def whole(least: int, most: int) -> OptionRule:
     """A whole number, and no truth."""
-    return Rule(lambda v: type(v) is int and least <= v <= most, f"{least} to {most}")
+    return OptionRule(lambda v: type(v) is int and least <= v <= most, f"{least} to {most}")
 
 
-def _one_of(*values: Any) -> Rule:
+def _one_of(*values: Any) -> OptionRule:
     kind = type(values[0])
     words = ", ".join(map(repr, values))
-    return Rule(lambda v: type(v) is kind and v in values, words)
+    return OptionRule(lambda v: type(v) is kind and v in values, words)
 
 
 def _optimizers(value: Any) -> bool:
@@ -61,30 +61,30 @@ _SWITCH = _one_of("0", "1")
 _THREADS = whole(0, MOST_THREADS)
 
 #: Properties of `SessionOptions`.
-SESSION: Mapping[str, Rule] = {
+SESSION: Mapping[str, OptionRule] = {
     "intra_op_num_threads": _THREADS,
     "inter_op_num_threads": _THREADS,
     "execution_mode": _one_of(0, 1),
     "graph_optimization_level": _one_of(0, 1, 2, 3, 99),
 }
 #: Session-config entries.
-CONFIG: Mapping[str, Rule] = {
-    BLOCK_BASE_KEY: Rule(_number_text, f"a number from 0 to {_MOST_BLOCKS}, as text"),
+CONFIG: Mapping[str, OptionRule] = {
+    BLOCK_BASE_KEY: OptionRule(_number_text, f"a number from 0 to {_MOST_BLOCKS}, as text"),
     "session.disable_winograd": _SWITCH,
     "session.allow_bfloat16_products": _SWITCH,
-    OPTIMIZERS_KEY: Rule(_optimizers, "names of onnxruntime's optimisers, with ; between"),
+    OPTIMIZERS_KEY: OptionRule(_optimizers, "names of onnxruntime's optimisers, with ; between"),
 }
 #: Options of providers, by the provider.
-PROVIDERS: Mapping[str, Mapping[str, Rule]] = {CPU: {}, CUDA: {"use_tf32": _SWITCH}}
+PROVIDERS: Mapping[str, Mapping[str, OptionRule]] = {CPU: {}, CUDA: {"use_tf32": _SWITCH}}
 #: What the caller of the session is told.
-CALLER: Mapping[str, Rule] = {
+CALLER: Mapping[str, OptionRule] = {
     "io_bind": _one_of(False, True),
     "concurrency": whole(1, MOST_THREADS),
     "batch_size": whole(1, _MOST_BATCH),
 }
 
 
-def check_rules(where: str, given: Any, rules: Mapping[str, Rule]) -> None:
+def check_rules(where: str, given: Any, rules: Mapping[str, OptionRule]) -> None:
     """Refuse options that are not in a list, and values that they may not have.
 
     Raises:

@@ -8,7 +8,7 @@ import json
 from sardonyx.cli.arguments import add_dimensions, add_provider, add_threads, sizes_of
 from sardonyx.cli.inputs import open_session
 from sardonyx.cli.output import say, say_text
-from sardonyx.tools.explain import Explanation, explain_model
+from sardonyx.tools.explain import ModelExplanation, explain_model
 from sardonyx.tools.perf.settings import LEVELS
 
 
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(found: Explanation, with_nodes: bool) -> None:
+def _print(found: ModelExplanation, with_nodes: bool) -> None:
     say_text(found.text)
     if found.sizes and not found.run:
         say()

@@ -18,7 +18,7 @@ from sardonyx.host.functions import function_names
 from sardonyx.kernel.custom.task import special_names
 from sardonyx.ops.core.refused import LAYOUT_DOMAINS, REASONS, reason_of
 from sardonyx.ops.core.registry import OpRecord, records
-from sardonyx.ops.core.signatures import GROUPS, Parameter, Signature, signatures_of
+from sardonyx.ops.core.signatures import GROUPS, Signature, SignatureParameter, signatures_of
 
 _HEAD = """# Operators
 
@@ -106,7 +106,7 @@ def _types(signature: Signature) -> str:
 
 
 def _only_strings(signature: Signature | None) -> bool:
-    def allowed(parameter: Parameter) -> bool:
+    def allowed(parameter: SignatureParameter) -> bool:
         assert signature is not None  # noqa: S101 - narrows the type for the checker
         types = signature.types.get(parameter.type, {parameter.type})
         return types <= {"string", "seq", "map", "optional"}

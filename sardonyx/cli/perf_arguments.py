@@ -18,9 +18,9 @@ from sardonyx.cli.arguments import (
     sizes_of,
     whole,
 )
-from sardonyx.tools.perf.settings import LEVELS, Settings
+from sardonyx.tools.perf.settings import LEVELS, PerfSettings
 
-_DEFAULTS = Settings()
+_DEFAULTS = PerfSettings()
 _NO_LIBRARIES = "libraries of operators and providers made for onnxruntime cannot be loaded"
 _NO_CONTEXTS = "compiled code is kept in the cache, not in models"
 
@@ -209,7 +209,7 @@ def _add_results(group: Any) -> None:
     add("--list_ep_devices", "--list-devices", action="store_true", help="print devices, and end")
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
+def settings_of(options: argparse.Namespace) -> PerfSettings:
     """What flags say.
 
     Raises:
@@ -237,7 +237,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     shrink = options.shrink_arena_between_runs
     mode = options.mode or ("times" if options.times is not None else "duration")
     times = 1000 if options.times is None else options.times
-    return Settings(
+    return PerfSettings(
         provider=options.provider, provider_options=provider_options,
         seconds=_DEFAULTS.seconds if options.seconds is None else options.seconds,
         times=times if mode == "times" else 0,

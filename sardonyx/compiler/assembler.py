@@ -8,11 +8,11 @@ from dataclasses import replace
 from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.sizes import Dim
-from sardonyx.compiler.blocks import Block, RegionWork
+from sardonyx.compiler.blocks import RegionWork, WorkBlock
 from sardonyx.compiler.branches import Chain, with_branches
 from sardonyx.compiler.independence import arranged
 from sardonyx.compiler.placing import Places, bytes_of
-from sardonyx.plan.facts import CommandFacts, Sums, TensorFacts
+from sardonyx.plan.facts import CommandFacts, FactSums, TensorFacts
 from sardonyx.plan.plan import (
     Argument,
     Command,
@@ -31,9 +31,9 @@ from sardonyx.plan.steps import (
     JumpIfLess,
     JumpUnless,
     Measure,
-    Part,
+    PlanPart,
     Segment,
-    Set,
+    SetSize,
     Step,
     Together,
 )
@@ -76,7 +76,7 @@ class PlanWriter:
         self._guards: list[Guard] = []
         self._result_segments: dict[Buffer, int] = {}
         self._fresh: set[Buffer] = set()
-        self._sums: dict[Tensor, Sums] = {}
+        self._sums: dict[Tensor, FactSums] = {}
         #: The nodes of the branch or loop that is written.
         self._around: tuple[str, ...] = ()
         #: What profiles say of commands, by number.
@@ -87,7 +87,7 @@ class PlanWriter:
         for invocation in invocations:
             self._call(invocation, {})
 
-    def write(self, block: Block) -> None:
+    def write(self, block: WorkBlock) -> None:
         """Write everything that a block does, and what of the results is known when."""
         segments = self._block(block)
         for buffer in self._places.results:
@@ -99,7 +99,8 @@ class PlanWriter:
             self._places.number(buffer, self._here)
         owners = {name: k for k, s in enumerate(self._segments) for name in s.counters}
         commands = tuple(
-            replace(c, owner=owners[c.symbol]) if isinstance(c, Set) else c for c in self._commands
+            replace(c, owner=owners[c.symbol]) if isinstance(c, SetSize) else c
+            for c in self._commands
         )
         return Plan(
             inputs=tuple(InputSpec(n, b.dtype, b.shape) for n, b in self.inputs),
@@ -133,7 +134,7 @@ class PlanWriter:
 
     # -- commands -----------------------------------------------------------------------------
 
-    def _block(self, block: Block) -> list[int]:
+    def _block(self, block: WorkBlock) -> list[int]:
         """Everything that a block does; gives the segment of each of its levels."""
         segments = [self._here]
         self._sums.update(block.sums)
@@ -154,7 +155,7 @@ class PlanWriter:
             self._guards.append(Guard(left, right, reason, segment))
         return segments
 
-    def _enter_level(self, block: Block, level: int) -> int:
+    def _enter_level(self, block: WorkBlock, level: int) -> int:
         measures, counters = [], []
         for symbol in block.levels.symbols[level]:
             name, found = sizes.name_of(symbol), block.measured.get(symbol)
@@ -223,7 +224,7 @@ class PlanWriter:
 
     # -- regions ------------------------------------------------------------------------------
 
-    def _region(self, work: RegionWork, block: Block) -> None:
+    def _region(self, work: RegionWork, block: WorkBlock) -> None:
         before, region, around = self._here, work.region, self._around
         self._around = work.origin or around
         for stand_in, actual in work.outside.items():
@@ -248,7 +249,7 @@ class PlanWriter:
             if result not in left:
                 self._use(result)
 
-    def _chain(self, chain: Chain, block: Block) -> None:
+    def _chain(self, chain: Chain, block: WorkBlock) -> None:
         """Works, one after the other."""
         for work in chain:
             if isinstance(work, Invocation):
@@ -256,7 +257,7 @@ class PlanWriter:
             else:
                 self._region(work, block)
 
-    def _together(self, chains: list[Chain], block: Block) -> None:
+    def _together(self, chains: list[Chain], block: WorkBlock) -> None:
         """Chains of which none needs another."""
         start = len(self._commands)
         self._commands.append(Jump(_LATER))
@@ -266,7 +267,7 @@ class PlanWriter:
             self._chain(chain, block)
             region = chain[0].region if isinstance(chain[0], RegionWork) else None
             trips = region.trips if isinstance(region, Repetition) else 1
-            parts.append(Part(first, len(self._commands), trips))
+            parts.append(PlanPart(first, len(self._commands), trips))
         self._commands[start] = Together(tuple(parts), self._here)
         self._places.gather(start, len(self._commands))
 
@@ -305,7 +306,7 @@ class PlanWriter:
         for join in joins:
             self._commands[join] = Jump(len(self._commands))
 
-    def _loop(self, region: Repetition, work: RegionWork, block: Block) -> None:
+    def _loop(self, region: Repetition, work: RegionWork, block: WorkBlock) -> None:
         before, inner = self._here, work.blocks[0]
         self._begin_carried(region, work, block)
         self._set(region.counter, 0)
@@ -370,7 +371,7 @@ class PlanWriter:
         self._places.prolong(begin, end)  # another iteration may read it
         self._leave_rings(region, work, before, done)
 
-    def _begin_slices(self, region: Repetition, inner: Block) -> dict[Dim, Dim]:
+    def _begin_slices(self, region: Repetition, inner: WorkBlock) -> dict[Dim, Dim]:
         """Symbols of sizes of slices in the iteration before, with those of this one."""
         skip = len(region.carried)
         slices = inner.outputs[int(region.goes_on) + skip :]
@@ -384,7 +385,7 @@ class PlanWriter:
         return found
 
     def _compare_slices(
-        self, region: Repetition, inner: Block, earlier: dict[Dim, Dim], segments: list[int]
+        self, region: Repetition, inner: WorkBlock, earlier: dict[Dim, Dim], segments: list[int]
     ) -> None:
         """All slices of a result must have one shape: each has that of the one before it."""
         is_later = integer.minimum(region.counter, 1)
@@ -394,7 +395,7 @@ class PlanWriter:
             reason = "A loop gives slices of different sizes for one result"
             self._guards.append(Guard(sizes.multiply(difference, is_later), 0, reason, segment))
 
-    def _begin_carried(self, region: Repetition, work: RegionWork, block: Block) -> None:
+    def _begin_carried(self, region: Repetition, work: RegionWork, block: WorkBlock) -> None:
         places = _in_rings(work, 0)
         for k, (carried, home, copy) in enumerate(
             zip(region.carried, work.homes, work.first, strict=True)
@@ -520,7 +521,7 @@ class PlanWriter:
 
     def _set(self, symbol: Dim, value: Dim) -> None:
         """Give a counter its value; the segment that it belongs to is filled in at the end."""
-        self._commands.append(Set(sizes.name_of(symbol), value, -1, self._here))
+        self._commands.append(SetSize(sizes.name_of(symbol), value, -1, self._here))
 
 
 def _turns(region: Repetition, work: RegionWork) -> dict[Ring, Dim]:

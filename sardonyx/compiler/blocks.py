@@ -13,17 +13,17 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.plan import optional
 from sardonyx.plan.attention import fuse_attention
-from sardonyx.plan.facts import Sums, sums_of
+from sardonyx.plan.facts import FactSums, sums_of
 from sardonyx.plan.grouping import make_groups, pointwise
-from sardonyx.plan.groups import Group, Special
-from sardonyx.plan.inline import Root, find_roots
+from sardonyx.plan.groups import CustomKernel, Group
+from sardonyx.plan.inline import Materialized, find_roots
 from sardonyx.plan.inplace_append import Slot
 from sardonyx.plan.integers import as_integers
 from sardonyx.plan.layout import choose_layouts, row_major, strides_in
 from sardonyx.plan.levels import Levels
 from sardonyx.plan.rings import Ring, rings_of, taken_over
 from sardonyx.selection.invocation import Invocation
-from sardonyx.selection.invocations import Forming
+from sardonyx.selection.kernel_cache import KernelCache
 from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.region import REGIONS, Body, Branches, Region, Repetition
 from sardonyx.tensor.scalar import load
@@ -54,7 +54,7 @@ class RegionWork:
     outside: dict[Buffer, Buffer]
     results: list[Buffer]
     homes: list[Buffer]
-    blocks: list[Block]
+    blocks: list[WorkBlock]
     first: list[Invocation]
     last: list[list[Invocation]]
     sizes: tuple[Dim, ...]
@@ -77,7 +77,7 @@ Work = Invocation | RegionWork
 
 
 @dataclass(eq=False, slots=True)
-class Block:
+class WorkBlock:
     """Work that is done in order, with sizes that become known on the way.
 
     Attributes:
@@ -101,7 +101,7 @@ class Block:
     groups: list[Group]
     origins: Mapping[Tensor, tuple[str, ...]]
     results: dict[Tensor, Buffer] = field(default_factory=dict)
-    sums: dict[Tensor, Sums] = field(default_factory=dict)
+    sums: dict[Tensor, FactSums] = field(default_factory=dict)
 
     def symbols(self, among: Container[Dim]) -> list[Dim]:
         """Those of some symbols that must be known before all is done."""
@@ -118,7 +118,7 @@ class Block:
                 for block in work.blocks:
                     yield from block.regions()
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[WorkBlock]:
         """This one, and all inside it."""
         yield self
         for region in self.regions():
@@ -140,9 +140,9 @@ class Blocks:
     """Plans blocks for one target.
 
     Attributes:
-        forming: Makes the kernels.
+        kernel_cache: Makes the kernels.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
-        formed: Called with each kernel that was formed.
+        on_kernel: Called with each kernel that was formed.
         slots: What is written into rooms of inputs, see `plan.inplace_append`.
         without: Steps of `plan.optional` that are left out.
         seconds: Time by phase.
@@ -150,13 +150,13 @@ class Blocks:
 
     def __init__(
         self,
-        forming: Forming,
+        kernel_cache: KernelCache,
         separate: Container[Tensor] | None = None,
-        formed: Callable[[Kernel], None] = lambda kernel: None,
+        on_kernel: Callable[[Kernel], None] = lambda kernel: None,
         slots: Mapping[Tensor, Slot] | None = None,
         without: Container[str] = (),
     ) -> None:
-        self.forming, self.separate, self.formed = forming, separate, formed
+        self.kernel_cache, self.separate, self.on_kernel = kernel_cache, separate, on_kernel
         self.slots, self.without = slots or {}, without
         self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0, "emit": 0.0}
 
@@ -167,7 +167,7 @@ class Blocks:
         origins: Mapping[Tensor, tuple[str, ...]],
         measured: Mapping[Dim, Measured],
         ends: Mapping[Dim, Tensor],
-    ) -> Block:
+    ) -> WorkBlock:
         """The work that computes `outputs`.
 
         Args:
@@ -180,12 +180,12 @@ class Blocks:
         """
         regions: dict[Tensor, None] = {}
         while True:
-            packings = dict(self.forming.packed)
+            packings = dict(self.kernel_cache.packed)
             block = self._block(outputs, guards, origins, measured, ends, list(regions))
             missing = [s for s in block.symbols(ends) if s not in block.sources]
             if not missing:
                 return block
-            self.forming.packed.go_back(packings)
+            self.kernel_cache.packed.go_back(packings)
             regions.update((ends[s], None) for s in missing)
 
     def _block(
@@ -196,24 +196,26 @@ class Blocks:
         measured: Mapping[Dim, Measured],
         ends: Mapping[Dim, Tensor],
         regions: list[Tensor],
-    ) -> Block:
+    ) -> WorkBlock:
         start = time.perf_counter()
         wanted = list(dict.fromkeys(outputs))
         sources = list(dict.fromkeys([*(m.tensor for m in measured.values()), *regions]))
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
         fuse = self.separate is None
-        integers = fuse and self.forming.takes_integers and optional.INTEGERS not in self.without
+        integers = (
+            fuse and self.kernel_cache.takes_integers and optional.INTEGERS not in self.without
+        )
         roots = find_roots(wanted, kept, self.separate, integers=integers)
         # A graph with a call of a library has the address in it, and where rows go always changes.
-        apart = self.slots if self.forming.options.accelerator is not None else ()
+        apart = self.slots if self.kernel_cache.options.accelerator is not None else ()
         awaited = {**{symbol: m.tensor for symbol, m in measured.items()}, **ends}
         groups = make_groups(roots, fuse=fuse, apart=apart, measured=awaited)
         if fuse and optional.ATTENTION not in self.without:
             groups = fuse_attention(groups)
         groups = [as_integers(group) for group in groups] if integers else groups
         ordered = fuse and optional.LAYOUTS not in self.without
-        orders = choose_layouts(groups, fuse=ordered, lanes=self.forming.product_lanes)
+        orders = choose_layouts(groups, fuse=ordered, lanes=self.kernel_cache.product_lanes)
         self.seconds["group"] += time.perf_counter() - start
         strides: dict[Tensor, tuple[Dim, ...]] = {
             b: strides_in(b.shape, order) for b, order in orders.items()
@@ -227,7 +229,7 @@ class Blocks:
         found: dict[Dim, Buffer] = {s: _buffer(m.tensor, buffers) for s, m in measured.items()}
         works: list[Work] = []
         for group in groups:
-            if isinstance(group, Special) and group.call.kernel in REGIONS:
+            if isinstance(group, CustomKernel) and group.call.kernel in REGIONS:
                 work = self._region(group, buffers)
                 named = (name for root in group.roots for name in origins.get(root.tensor, ()))
                 work.origin = tuple(dict.fromkeys(named))
@@ -236,33 +238,33 @@ class Blocks:
                     found.update((symbol, buffer) for symbol in final.values())
             else:
                 start = time.perf_counter()
-                made = self.forming.form(group, strides)
+                made = self.kernel_cache.form(group, strides)
                 works.extend(made)
                 end = time.perf_counter()
                 self.seconds["form"] += end - start
                 for invocation in made:
-                    self.formed(invocation.kernel)
+                    self.on_kernel(invocation.kernel)
                 self.seconds["emit"] += time.perf_counter() - end
         levels = Levels(works, found)
         read = {tensor for work in works for tensor in work.reads}
         works.sort(key=lambda work: (levels.of(work), _is_last(work, read)))
-        return Block(
+        return WorkBlock(
             works, levels, found, measured, guards, [buffers[t] for t in outputs], groups,
             _with_inlined(groups, origins), {t: buffers[t] for t in wanted},
             sums_of(groups, origins),
         )  # fmt: skip
 
-    def _body(self, body: Body, kept: Mapping[int, Buffer] | None = None) -> Block:
+    def _body(self, body: Body, kept: Mapping[int, Buffer] | None = None) -> WorkBlock:
         """The work of a body; `kept` are outputs, by number, that nothing is to be done for."""
         kept = kept or {}
         outputs = [x for k, x in enumerate(body.outputs) if k not in kept]
-        with self.forming.for_slices():
+        with self.kernel_cache.for_slices():
             block = self.block(outputs, body.assumptions, body.origins, body.measured, body.ends)
         made = iter(block.outputs)
         block.outputs = [kept[k] if k in kept else next(made) for k in range(len(body.outputs))]
         return block
 
-    def _region(self, group: Special, buffers: Mapping[Tensor, Buffer]) -> RegionWork:
+    def _region(self, group: CustomKernel, buffers: Mapping[Tensor, Buffer]) -> RegionWork:
         call = group.call
         region = call.attribute("region")
         assert isinstance(region, Region)  # noqa: S101 - narrows the type for the checker
@@ -320,9 +322,9 @@ class Blocks:
         """The kernel that copies all elements of one buffer to another, both row-major."""
         contents = make_map(source.shape, load(source, indices(source.shape)))
         place = Buffer(source.shape, source.dtype, ("copy to", target))
-        root = Root(contents, place, (contents.body,))
+        root = Materialized(contents, place, (contents.body,))
         dense = row_major(source.shape)
-        (made,) = self.forming.form(pointwise(root), {source: dense, place: dense})
+        (made,) = self.kernel_cache.form(pointwise(root), {source: dense, place: dense})
         arguments = tuple(target if a is place else a for a in made.arguments)
         return Invocation(made.kernel, arguments, made.reads, (target,), made.group)
 
@@ -360,7 +362,7 @@ def _with_inlined(
     return found
 
 
-def _sizes(region: Region, call: Call, blocks: list[Block]) -> tuple[Dim, ...]:
+def _sizes(region: Region, call: Call, blocks: list[WorkBlock]) -> tuple[Dim, ...]:
     """Sizes that must be known before a region begins: not those that its end brings."""
     finals = {symbol for final in region.finals for symbol in final.values()}
     found = [d for shape, _ in call.all_outputs for d in shape if d not in finals]

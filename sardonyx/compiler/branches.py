@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sardonyx.compiler.blocks import Block, Work
+from sardonyx.compiler.blocks import Work, WorkBlock
 from sardonyx.native.layout import NS_PER_JOIN
 from sardonyx.selection.invocation import Invocation
 
@@ -17,7 +17,7 @@ _LEAST_NS = 2 * NS_PER_JOIN
 Chain = list[Work]
 
 
-def with_branches(groups: Sequence[Sequence[Work]], block: Block) -> Iterator[list[Chain]]:
+def with_branches(groups: Sequence[Sequence[Work]], block: WorkBlock) -> Iterator[list[Chain]]:
     """Groups of works in an order that can run, kernels put into chains where there are several.
 
     Args:

@@ -16,11 +16,11 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.compiler import model_interface
 from sardonyx.compiler.built import Built, preparing_team
+from sardonyx.compiler.compile_graph import Compiled, compile_tensors
 from sardonyx.compiler.deciding_shapes import give_decisions, give_outputs, give_shapes
-from sardonyx.compiler.lowered import Compiled, compile_tensors
 from sardonyx.compiler.ranks import (
     Fact,
-    Waiting,
+    WaitingModel,
     give_ranks,
     inputs_that_decide,
     outputs_of_unranked,
@@ -37,15 +37,15 @@ from sardonyx.ops.core.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
-from sardonyx.plan.inplace_append import Appending, Slot, find_appended
-from sardonyx.plan.plan import Appended, Maker
+from sardonyx.plan.inplace_append import InplaceAppend, Slot, find_appended
+from sardonyx.plan.plan import Appended, SizeSource
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.provider import Provider
 from sardonyx.selection.variants import Choices
 from sardonyx.store.constants import Constants
 from sardonyx.store.machine_code import Units
-from sardonyx.store.model_record import Record
+from sardonyx.store.model_record import ModelRecord
 from sardonyx.targets.target import Target
 from sardonyx.tensor.assumptions import decided_branches, taken_as_one, undecided_broadcasts
 from sardonyx.tensor.tensor import Tensor
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from sardonyx.selection.kernel_record import Keeper
     from sardonyx.selection.layers import LayerKeeper
     from sardonyx.store.cache import Cache
-    from sardonyx.store.kernel_store import KnownKernels
-    from sardonyx.store.layer_store import KnownLayers
+    from sardonyx.store.kernel_store import KernelStore
+    from sardonyx.store.layer_store import LayerStore
 
 _logger = get_logger("session")
 
@@ -122,16 +122,17 @@ def build_model(
     provider.check(lowered)
     fuse = options.optimization_level > 0
     winograd = fuse and options.winograd
-    halves = options.halves and _has_halves(provider.target)
+    bf16_products = options.bf16_products and _has_halves(provider.target)
     appended = _appended(graph, lowered) if fuse and not options.fed else []
-    rooms = appended if options.in_rooms else []
-    keeper = provider.keeper(units, winograd=winograd, halves=halves)
+    growable_buffers = appended if options.in_growable_buffers else []
+    keeper = provider.keeper(units, winograd=winograd, bf16_products=bf16_products)
     layers = None if keeper is None else _known_layers(options, units.cache, keeper)
     compiled, places = compile_lowered(
         graph, lowered, provider.target, fuse=fuse, winograd=winograd,
-        accelerator=provider.accelerator, halves=halves,
-        formed=lambda kernel: provider.formed(kernel, units), branches=options.branches is not None,
-        appended=rooms, keeper=keeper, choices=_choices(options, keeper),
+        accelerator=provider.accelerator, bf16_products=bf16_products,
+        on_kernel=lambda kernel: provider.on_kernel(kernel, units),
+        branches=options.branches is not None,
+        appended=growable_buffers, keeper=keeper, choices=_choices(options, keeper),
         without=options.without | provider.without, layers=layers,
     )  # fmt: skip
     timings.update(compiled.seconds)
@@ -156,39 +157,39 @@ def build_model(
             model_interface.output_info(value, tensor, names)
             for value, tensor in zip(graph.outputs, tensors, strict=True)
         )
-    if rooms:
+    if growable_buffers:
         more = compiled.main.inputs[len(declared) :]
         declared += tuple(ValueInfo(spec.name, spec.dtype, (None,)) for spec in more)
-        outside = {a.output for a in rooms}
+        outside = {a.output for a in growable_buffers}
         outputs = tuple(info for k, info in enumerate(outputs) if k not in outside)
-    record = Record(
+    record = ModelRecord(
         declared, outputs, spare, places, metadata, constants.places,
         replace(compiled.main, strings=constants.strings.all), files, unranked,
-        [] if options.in_rooms else appended,
+        [] if options.in_growable_buffers else appended,
         PlanFacts(compiled.facts, used_operators(compiled.main, operators)).to_bytes(), denoted,
         remarks,
     )  # fmt: skip
     facts = "" if keeper is None else keeper.facts
-    kernels = compiled.forming.kernels
+    kernels = compiled.kernel_cache.kernels
     return Built(record, generated, constants, kernels, facts, claims, is_own, read)
 
 
-def _choices(options: EngineOptions, keeper: KnownKernels | None) -> Choices | None:
+def _choices(options: EngineOptions, keeper: KernelStore | None) -> Choices | None:
     if options.choices is not None:
         return options.choices
     return None if keeper is None else keeper.choices
 
 
 def _known_layers(
-    options: EngineOptions, cache: Cache | None, kernels: KnownKernels
-) -> KnownLayers | None:
+    options: EngineOptions, cache: Cache | None, kernels: KernelStore
+) -> LayerStore | None:
     """The library of layers; none where ways of computing kernels are chosen, each by its own."""
     if cache is None or options.choices is not None:
         return None
     with compiling:
-        from sardonyx.store.layer_store import KnownLayers
+        from sardonyx.store.layer_store import LayerStore
 
-    return KnownLayers(cache, kernels)
+    return LayerStore(cache, kernels)
 
 
 def _read(source: Any, options: EngineOptions) -> Graph:
@@ -238,7 +239,7 @@ def _lowered(
 
 def _waited_for(
     graph: Graph, spent: Graph, refused: SardonyxError, options: EngineOptions, phases: _Phases
-) -> Waiting:
+) -> WaitingModel:
     """What a graph cannot be lowered without, before a run brings its ranks and shapes.
 
     `spent` is the copy that was refused.
@@ -264,8 +265,8 @@ def compile_lowered(
     fuse: bool = True,
     winograd: bool = True,
     accelerator: Accelerator | None = None,
-    halves: bool = False,
-    formed: Callable[[Kernel], None] = lambda kernel: None,
+    bf16_products: bool = False,
+    on_kernel: Callable[[Kernel], None] = lambda kernel: None,
     branches: bool = False,
     appended: Sequence[Appended] = (),
     keeper: Keeper | None = None,
@@ -276,12 +277,12 @@ def compile_lowered(
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
     Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
-    `winograd` convolutions may be computed with fewer, but less exact, products. With `halves`
-    factors of products in float32 are rounded to bfloat16. `formed` is called with each kernel that
-    was formed. With `branches` threads may walk independent branches. Outputs that are `appended`
-    are written into rooms of inputs, and are no results. `keeper` has kernels of other models;
-    `choices` says which are formed otherwise than the cost model would. `without` are steps of
-    `plan.optional` that are left out. `layers` has what groups of other models became.
+    `winograd` convolutions may be computed with fewer, but less exact, products. With
+    `bf16_products` factors of products in float32 are rounded to bfloat16. `on_kernel` is called
+    with each kernel that was formed. With `branches` threads may walk independent branches. Outputs
+    that are `appended` are written into rooms of inputs, and are no results. `keeper` has kernels
+    of other models; `choices` says which are formed otherwise than the cost model would. `without`
+    are steps of `plan.optional` that are left out. `layers` has what groups of other models became.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -291,16 +292,16 @@ def compile_lowered(
     slots: dict[Tensor, Slot] = {}
     if appended:
         rows = [replace(a, output=unique.index(results[a.output][1])) for a in appended]
-        moved = Appending(inputs, outputs, rows)
+        moved = InplaceAppend(inputs, outputs, rows)
         inputs, outputs, slots = moved.inputs, moved.outputs, moved.slots
         origins = moved.origins(lowered.origins)
         unique = [t for k, t in enumerate(unique) if k not in {a.output for a in rows}]
     compiled = compile_tensors(
         outputs, inputs, lowered.assumptions, target, origins,
         lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, halves, formed, branches, slots, keeper, choices, without, layers,
+        accelerator, bf16_products, on_kernel, branches, slots, keeper, choices, without, layers,
     )  # fmt: skip
-    made = tuple(Maker(shape, size, who) for (shape, size), who in lowered.makers.items())
+    made = tuple(SizeSource(shape, size, who) for (shape, size), who in lowered.makers.items())
     compiled.main = replace(compiled.main, makers=made)
     return compiled, [unique.index(t) for _, t in results if t in unique]
 

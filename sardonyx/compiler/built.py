@@ -11,7 +11,7 @@ from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.team import Team
 from sardonyx.runtime.thread_setup import plain_setup
 from sardonyx.store.constants import Constants
-from sardonyx.store.model_record import Record
+from sardonyx.store.model_record import ModelRecord
 
 if TYPE_CHECKING:
     from sardonyx.compiler.options import EngineOptions
@@ -35,7 +35,7 @@ class Built:
             more than these and what the file says beside weights.
     """
 
-    record: Record
+    record: ModelRecord
     generated: Generated
     constants: Constants
     kernels: dict[object, Kernel] = field(default_factory=dict)

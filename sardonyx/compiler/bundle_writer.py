@@ -49,7 +49,7 @@ from sardonyx.store.bundle import (
 )
 from sardonyx.store.cache import default_cache
 from sardonyx.store.constants import ConstantsFile
-from sardonyx.store.model_record import Record
+from sardonyx.store.model_record import ModelRecord
 
 #: A whole number of `checksums.CHUNK_BYTES`.
 _PIECE_BYTES = 2**20
@@ -123,7 +123,7 @@ class _Writer:
         plans = [self._plan("", options)]
         record = self._record
         if record.appended:
-            plans.append(self._plan("in_rooms", replace(options, in_rooms=True)))
+            plans.append(self._plan("in_rooms", replace(options, in_growable_buffers=True)))
         if any_sizes and may_contradict(record.plan):
             plans.append(self._plan("general", replace(options, general=True)))
         target = self._provider.target
@@ -190,7 +190,7 @@ class _Writer:
         listed = self._provider.target.features.split(",")
         return ",".join(f for f in listed if self._has_matrices or not f.startswith("+amx"))
 
-    def _portable(self, built: Built) -> Record:
+    def _portable(self, built: Built) -> ModelRecord:
         """What a session must know where the model's files are not."""
         record, sizes = built.record, self._options.free_dimension_overrides
         if record.unranked:

@@ -22,11 +22,11 @@ from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.team import Team
 from sardonyx.store.cache import Cache
 from sardonyx.store.checksums import SIZE_BYTES
-from sardonyx.store.model_record import Record, constants_in
+from sardonyx.store.model_record import ModelRecord, constants_in
 
 if TYPE_CHECKING:
     from sardonyx.compiler.built import Built
-    from sardonyx.compiler.plan_store import KeptPlan
+    from sardonyx.compiler.plan_store import StoredPlan
 
 _logger = get_logger("session")
 #: Kinds of entries of the cache.
@@ -62,7 +62,7 @@ def read_engine(
         try:
             # Threads look at the constants while the rest is read.
             data.begin(team.threads)
-            record = Record.from_bytes(written)
+            record = ModelRecord.from_bytes(written)
             if not record.files_unchanged():
                 return None
             constants = constants_in(data.map(), record)
@@ -89,7 +89,7 @@ def write_engine(
     team: Team,
     timings: dict[str, float],
     budget: Budget,
-    kept: KeptPlan | None = None,
+    kept: StoredPlan | None = None,
 ) -> Engine:
     """The engine of a model that was compiled; it is kept under `key` if there is one.
 
@@ -152,13 +152,13 @@ def _split(written: bytes) -> tuple[list[bytes], bytes]:
     return [written[:SIZE_BYTES], written[SIZE_BYTES : 2 * SIZE_BYTES]], written[2 * SIZE_BYTES :]
 
 
-def repeat_remarks(record: Record) -> None:
+def repeat_remarks(record: ModelRecord) -> None:
     """Warn of what loading the model's file warned of, where the file is not loaded again."""
     for text in record.remarks:
         remark(text)
 
 
-def engine_of(record: Record, executable: Executable, timings: dict[str, float]) -> Engine:
+def engine_of(record: ModelRecord, executable: Executable, timings: dict[str, float]) -> Engine:
     """An engine that runs a plan."""
     made = UnrankedEngine if record.unranked else Engine
     return made(record, executable, timings)

@@ -42,12 +42,12 @@ from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.provider import Provider
 from sardonyx.runtime.variants import Variants
 from sardonyx.store.cache import Cache, default_cache, digest, engine_digest
-from sardonyx.store.model_record import Record
+from sardonyx.store.model_record import ModelRecord
 from sardonyx.targets.target import host_target
 
 if TYPE_CHECKING:
     from sardonyx.compiler.built import Built
-    from sardonyx.compiler.plan_store import KeptPlan
+    from sardonyx.compiler.plan_store import StoredPlan
     from sardonyx.store.machine_code import Units
     from sardonyx.store.tuning_choices import Tuned
 
@@ -196,13 +196,13 @@ def _kept_plan(
     timings: dict[str, float],
     budget: Budget,
     cache: Cache,
-) -> tuple[KeptPlan | None, Built | None]:
+) -> tuple[StoredPlan | None, Built | None]:
     """Where a model's plan is kept, and the model with that plan if it is there."""
     start = time.perf_counter()
     with compiling:
-        from sardonyx.compiler.plan_store import KeptPlan
+        from sardonyx.compiler.plan_store import StoredPlan
 
-    kept = KeptPlan.of(cache, source, options, provider)
+    kept = StoredPlan.of(cache, source, options, provider)
     built = None if kept is None else kept.find(options, budget)
     timings["kept plan"] = time.perf_counter() - start
     return kept, built
@@ -293,7 +293,7 @@ def state_of(source: Any) -> _State | None:
 
 
 def _maker(
-    source: Any, state: _State | None, options: EngineOptions, record: Record
+    source: Any, state: _State | None, options: EngineOptions, record: ModelRecord
 ) -> Callable[..., Engine | None]:
     """Makes other plans of the model; None when the model is not what it was any more."""
     files = list(record.files)

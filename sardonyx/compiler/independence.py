@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.compiler.blocks import Block, RegionWork, Work
+from sardonyx.compiler.blocks import RegionWork, Work, WorkBlock
 from sardonyx.tensor.region import Repetition
 from sardonyx.tensor.tensor import Buffer
 
 
-def arranged(works: Sequence[Work], block: Block) -> list[list[Work]]:
+def arranged(works: Sequence[Work], block: WorkBlock) -> list[list[Work]]:
     """The works in an order that can run, those in one list independent of each other.
 
     A list of several is one of loops: what comes between the first and the last of them is done

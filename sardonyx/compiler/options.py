@@ -58,8 +58,8 @@ class EngineOptions:
             data decides inside how many axes there are.
         ones: Conditions whose sizes are taken as 1, where Squeeze without axes asks.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
-        halves: Whether factors of products in float32 are rounded to bfloat16.
-        in_rooms: Whether outputs that continue an input are written behind it.
+        bf16_products: Whether factors of products in float32 are rounded to bfloat16.
+        in_growable_buffers: Whether outputs that continue an input are written behind it.
         tuned: Results of tuning to use; None for those of this machine.
         choices: Which kernels are formed otherwise than the cost model would; None for what results
             of tuning say.
@@ -93,8 +93,8 @@ class EngineOptions:
     decided: bool = False
     ones: frozenset[str] = frozenset()
     winograd: bool = True
-    halves: bool = False
-    in_rooms: bool = False
+    bf16_products: bool = False
+    in_growable_buffers: bool = False
     tuned: Tuned | None = None
     choices: Choices | None = None
     plugins: Plugins = field(default_factory=lambda: Plugins())
@@ -108,7 +108,7 @@ class EngineOptions:
     @property
     def is_for_ranks(self) -> bool:
         """Whether it is such a plan, or differs from one in ranks of feeds or outputs alone."""
-        return not any((self.general, self.fed, self.ones, self.in_rooms))
+        return not any((self.general, self.fed, self.ones, self.in_growable_buffers))
 
     @property
     def flushes_denormals(self) -> bool:
@@ -123,7 +123,7 @@ class EngineOptions:
             "denoted": dict(sorted(self.denoted_sizes.items())),
             "without": sorted(self.without),
             "winograd": self.winograd,
-            "halves": self.halves,
+            "halves": self.bf16_products,
             "branches": self.branches is not None,
             "denormals": not self.flushes_denormals,
         }
@@ -152,9 +152,9 @@ class EngineOptions:
                 self.decided,
                 sorted(self.ones),
                 self.winograd,
-                self.halves,
+                self.bf16_products,
                 self.branches is not None,
-                self.in_rooms,
+                self.in_growable_buffers,
                 self.flushes_denormals,
             )  # fmt: skip
         )

@@ -35,7 +35,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.provider import Generated, Provider
 from sardonyx.store.cache import Cache, digest, engine_digest
 from sardonyx.store.constants import Constants
-from sardonyx.store.model_record import Record
+from sardonyx.store.model_record import ModelRecord
 from sardonyx.store.preparation import Preparation, Stored, size_bytes
 from sardonyx.store.tuning_choices import changed_at
 
@@ -69,7 +69,7 @@ class _KeptRecipe:
     constants: list[_Given]
 
 
-class KeptPlan:
+class StoredPlan:
     """The plan of one model, if there is one.
 
     Args:
@@ -91,7 +91,7 @@ class KeptPlan:
     @classmethod
     def of(
         cls, cache: Cache, source: Any, options: EngineOptions, provider: Provider
-    ) -> KeptPlan | None:
+    ) -> StoredPlan | None:
         """That of a model; None where no plan can be kept."""
         others = options.provider, options.initializers, options.data_files, options.choices
         if cache.folder is None or any(others) or options.plugins.needs_parts:
@@ -176,7 +176,7 @@ class KeptPlan:
             raise _NotKeptError("it depends on too many weights")
         return digest(self._key, read, *(w.digest() for w in weights))
 
-    def _model(self, data: bytes) -> tuple[Record, _KeptRecipe, Any, bytes]:
+    def _model(self, data: bytes) -> tuple[ModelRecord, _KeptRecipe, Any, bytes]:
         """What `_written` wrote, over the weights of this model."""
         sections = _sections(data)
         head = json.loads(next(sections))
@@ -202,7 +202,7 @@ class KeptPlan:
             for read, made in head["preparations"]
         ]  # fmt: skip
         recipe = _KeptRecipe(preparations, [places[k] for k in head["constants"]])
-        return Record.from_bytes(record), recipe, load_blob(Blob.from_bytes(initial)), code
+        return ModelRecord.from_bytes(record), recipe, load_blob(Blob.from_bytes(initial)), code
 
 
 def _written(built: Built, record: bytes, code: bytes) -> Iterator[bytes]:

@@ -113,7 +113,7 @@ def give(graph: Graph, facts: Mapping[str, Fact]) -> None:
     give_shapes(graph, {name: fact for name, fact in facts.items() if not isinstance(fact, int)})
 
 
-class Waiting(NamedTuple):
+class WaitingModel(NamedTuple):
     """What a plan waits for.
 
     Attributes:
@@ -132,7 +132,7 @@ Refusal = Callable[[Graph], SardonyxError | None]
 
 def inputs_that_decide(
     graph: Graph, spent: Graph, refused: SardonyxError, refusal: Refusal, depth: int = _MOST_PLANS
-) -> Waiting:
+) -> WaitingModel:
     """What the graph can be lowered with: ranks and shapes of as few values as must be known.
 
     Where no list outside decides, branches and loops are decided on, one by one: each of their
@@ -152,7 +152,7 @@ def inputs_that_decide(
     search = _Search(graph, refused, refusal)
     try:
         found = search.run(asked)
-        return Waiting(tuple(found), found)
+        return WaitingModel(tuple(found), found)
     except SardonyxError:
         waiting = _decided(graph, refused, refusal, search, depth) if depth else None
         if waiting is None:
@@ -162,7 +162,7 @@ def inputs_that_decide(
 
 def _decided(
     graph: Graph, refused: SardonyxError, refusal: Refusal, search: _Search, depth: int
-) -> Waiting | None:
+) -> WaitingModel | None:
     """The same where a branch or loop is refused: what it decides, and what its plan waits for.
 
     It may be refused only once lists are known that `search` has found: plans wait for these first.
@@ -183,9 +183,9 @@ def _decided(
             spent = whole.clone()
             reason = refusal(spent)
             if reason is None:
-                return Waiting(tuple(facts), facts)
+                return WaitingModel(tuple(facts), facts)
             then = inputs_that_decide(whole, spent, reason, refusal, depth - 1)
-            return Waiting(tuple(facts), facts | dict(then.facts))
+            return WaitingModel(tuple(facts), facts | dict(then.facts))
         except SardonyxError as error:
             _logger.debug("It is refused with %s, too: %s", facts, error)
     return None

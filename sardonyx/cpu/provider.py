@@ -18,11 +18,11 @@ from sardonyx.store.entries import Entry
 from sardonyx.targets.target import Target, host_target
 
 if TYPE_CHECKING:
-    from sardonyx.compiler.lowered import Compiled
+    from sardonyx.compiler.compile_graph import Compiled
     from sardonyx.kernel.language.compiled import Kernel
     from sardonyx.ops.core.lower import LoweredGraph
     from sardonyx.plan.vendor_offers import Accelerator
-    from sardonyx.store.kernel_store import KnownKernels
+    from sardonyx.store.kernel_store import KernelStore
     from sardonyx.store.machine_code import Units
 
 
@@ -38,18 +38,18 @@ class CpuProvider:
     def check(self, lowered: LoweredGraph) -> None:
         """Nothing: the processor runs all that there is."""
 
-    def formed(self, kernel: Kernel, units: Units) -> None:
+    def on_kernel(self, kernel: Kernel, units: Units) -> None:
         """Have a kernel compiled while others are still formed."""
         if kernel.host is None:
             units.take((kernel.program, *kernel.functions))
 
-    def keeper(self, units: Units, *, winograd: bool, halves: bool) -> KnownKernels | None:
+    def keeper(self, units: Units, *, winograd: bool, bf16_products: bool) -> KernelStore | None:
         """Where kernels are that were formed for other models."""
         if units.cache is None or units.cache.folder is None:
             return None
         with compiling:
-            from sardonyx.store.kernel_store import KnownKernels
-        return KnownKernels(units.cache, units, (self.key, winograd, halves))
+            from sardonyx.store.kernel_store import KernelStore
+        return KernelStore(units.cache, units, (self.key, winograd, bf16_products))
 
     def generate(
         self,
@@ -60,7 +60,7 @@ class CpuProvider:
         """Machine code for all kernels; those that run once come first."""
         with phase("emit"):
             for invocation in compiled.invocations:
-                self.formed(invocation.kernel, units)
+                self.on_kernel(invocation.kernel, units)
         early = dict.fromkeys(c.kernel for p in compiled.preparations for c in p.plan.calls)
         late = dict.fromkeys(c.kernel for c in compiled.main.calls if c.host is None)
         with phase("llvm"):

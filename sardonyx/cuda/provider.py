@@ -30,7 +30,7 @@ from sardonyx.store.entries import Entry
 from sardonyx.targets.target import Target, host_target
 
 if TYPE_CHECKING:
-    from sardonyx.compiler.lowered import Compiled
+    from sardonyx.compiler.compile_graph import Compiled
     from sardonyx.kernel.language.compiled import Kernel
     from sardonyx.kernel.language.program import Program
     from sardonyx.ops.core.lower import LoweredGraph
@@ -94,10 +94,10 @@ class CudaProvider:
         ):
             raise errors.NotImplemented(message("CUDA", _OF_THE_HOST))
 
-    def formed(self, kernel: Kernel, units: Units) -> None:
+    def on_kernel(self, kernel: Kernel, units: Units) -> None:
         """Nothing: all kernels become one module."""
 
-    def keeper(self, _units: Units, *, winograd: bool, halves: bool) -> None:
+    def keeper(self, _units: Units, *, winograd: bool, bf16_products: bool) -> None:
         """Nothing: all kernels become one module."""
 
     def generate(

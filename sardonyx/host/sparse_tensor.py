@@ -36,7 +36,7 @@ class OrtSparseFormat(IntEnum):
 _COO, _CSR = OrtSparseFormat.ORT_SPARSE_COO, OrtSparseFormat.ORT_SPARSE_CSRC
 
 
-class Memory(Protocol):
+class SparseMemory(Protocol):
     """Memory of a device."""
 
     name: str
@@ -46,10 +46,10 @@ class Memory(Protocol):
         """A copy of an array there."""
 
 
-class Device(Protocol):
+class SparseDevice(Protocol):
     """What has memory."""
 
-    def memory(self) -> Memory:
+    def memory(self) -> SparseMemory:
         """Its memory."""
 
 
@@ -99,7 +99,7 @@ class SparseTensor:
     _values: Any
     _indices: tuple[Any, ...]
     _dtype: dtypes.DType
-    _memory: Memory | None
+    _memory: SparseMemory | None
 
     def __init__(self, sparse_tensor: SparseTensor) -> None:
         if not isinstance(sparse_tensor, SparseTensor):
@@ -112,7 +112,11 @@ class SparseTensor:
     @classmethod
     @names_misfits
     def sparse_coo_from_numpy(
-        cls, dense_shape: Sequence[int] | Array, values: Array, coo_indices: Any, ort_device: Device
+        cls,
+        dense_shape: Sequence[int] | Array,
+        values: Array,
+        coo_indices: Any,
+        ort_device: SparseDevice,
     ) -> SparseTensor:
         """A sparse tensor of values and their places, in any order.
 
@@ -141,7 +145,7 @@ class SparseTensor:
         values: Array,
         inner_indices: Any,
         outer_indices: Any,
-        ort_device: Device,
+        ort_device: SparseDevice,
     ) -> SparseTensor:
         """A sparse matrix of values row by row.
 
@@ -182,7 +186,7 @@ class SparseTensor:
         values: Any,
         indices: tuple[Any, ...],
         dtype: dtypes.DType,
-        memory: Memory | None = None,
+        memory: SparseMemory | None = None,
     ) -> SparseTensor:
         """A tensor of parts that are known to fit; `memory` is that of a GPU, or None."""
         found = cls.__new__(cls)
@@ -239,7 +243,7 @@ class SparseTensor:
             raise invalid("The sparse tensor has another format", layout.name, self._format.name)
 
     @names_misfits
-    def to_cuda(self, ort_device: Device) -> SparseTensor:
+    def to_cuda(self, ort_device: SparseDevice) -> SparseTensor:
         """A copy in memory of a GPU; sessions read it from there.
 
         Raises:
@@ -287,7 +291,7 @@ class SparseTensor:
         return f"SparseTensor({self._dtype.name}{list(self._shape)}, {layout}, {count} values)"
 
 
-def _require_host(device: Device) -> None:
+def _require_host(device: SparseDevice) -> None:
     if not device.memory().is_host:
         do = "Name the processor, and use to_cuda"
         raise invalid("NumPy's arrays lie in memory of the processor", do=do)

@@ -15,7 +15,7 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.handlers import deferred
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.records import dataclass
-from sardonyx.link.elf import Part, join, read_object
+from sardonyx.link.elf import ObjectPart, join, read_object
 from sardonyx.llvm.compile import compile_text
 from sardonyx.targets.target import Target
 
@@ -117,7 +117,7 @@ def link(data: bytes, target: Target) -> Blob:
     return blob_of([read_object(data)], target)
 
 
-def blob_of(parts: Sequence[Part], target: Target) -> Blob:
+def blob_of(parts: Sequence[ObjectPart], target: Target) -> Blob:
     """Make a blob of parts that may refer to each other. Raises as `elf.join` does."""
     image = join(parts)
     # A plan may have no kernels, but there is no mapping of no bytes.

@@ -1,9 +1,10 @@
 """Linking relocatable ELF64 objects (x86-64 or AArch64) into a flat, relocatable-anywhere image.
 
 Read-only allocatable sections of an object are laid out one behind another, and the references
-among them are resolved as distances: that is a `Part`. Parts are laid out one behind another, too,
-and what they refer to in each other is resolved likewise, so the image runs wherever it is put at a
-page boundary. References to anything outside, absolute addresses and writable data are refused.
+among them are resolved as distances: that is an `ObjectPart`. Parts are laid out one behind
+another, too, and what they refer to in each other is resolved likewise, so the image runs wherever
+it is put at a page boundary. References to anything outside, absolute addresses and writable data
+are refused.
 
 Formats: System V gABI chapters 4 and 5; the x86-64 psABI; ELF for the Arm 64-bit Architecture.
 """
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sardonyx.base.errors import EngineError, message
-from sardonyx.link.relocate import MACHINES, Place
+from sardonyx.link.relocate import MACHINES, RelocationPlace
 
 _PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOBITS, _NOTE, _REL = 1, 2, 3, 4, 8, 7, 9
 _WRITE, _ALLOC = 1, 2
@@ -55,7 +56,7 @@ class Image(NamedTuple):
     symbols: dict[str, int]
 
 
-class Part(NamedTuple):
+class ObjectPart(NamedTuple):
     """One object, laid out; what it refers to outside of itself is still open.
 
     Attributes:
@@ -76,7 +77,7 @@ class Part(NamedTuple):
         return struct.pack("<I", len(head)) + head + self.data
 
     @staticmethod
-    def from_bytes(data: bytes) -> Part:
+    def from_bytes(data: bytes) -> ObjectPart:
         """Read what `to_bytes` wrote.
 
         Raises:
@@ -88,7 +89,7 @@ class Part(NamedTuple):
             listed = tuple((int(a), int(b), int(c), str(d)) for a, b, c, d in references)
         except (struct.error, ValueError, TypeError):
             raise _refuse("The bytes are no compiled function, or are cut short") from None
-        return Part(machine, data[4 + size :], symbols, listed)
+        return ObjectPart(machine, data[4 + size :], symbols, listed)
 
 
 def _text_at(table: bytes, offset: int) -> str:
@@ -159,7 +160,7 @@ def undefined_symbols(data: bytes) -> list[str]:
     return sorted({s.name for s in symbols if s.section == _UNDEFINED and s.name})
 
 
-def read_object(data: bytes) -> Part:
+def read_object(data: bytes) -> ObjectPart:
     """Lay out one relocatable object.
 
     Raises:
@@ -199,16 +200,16 @@ def read_object(data: bytes) -> Part:
                     f"{symbol.name or sections[symbol.section].name!r} cannot be resolved in a "
                     "position-independent image",
                 )
-            rule(Place(image, base + offset, value, addend, symbol.name))
+            rule(RelocationPlace(image, base + offset, value, addend, symbol.name))
     found = {
         s.name: where
         for s in symbols
         if s.name and s.binding != _LOCAL and (where := address(s)) is not None
     }
-    return Part(machine, bytes(image), found, tuple(outside))
+    return ObjectPart(machine, bytes(image), found, tuple(outside))
 
 
-def join(parts: Sequence[Part]) -> Image:
+def join(parts: Sequence[ObjectPart]) -> Image:
     """One image of several parts, which may refer to each other by name.
 
     Raises:
@@ -234,7 +235,7 @@ def join(parts: Sequence[Part]) -> Image:
     for part, base in zip(parts, bases, strict=True):
         rules = MACHINES[part.machine]
         for offset, code, addend, name in part.references:
-            rules[code](Place(image, base + offset, symbols[name], addend, name))
+            rules[code](RelocationPlace(image, base + offset, symbols[name], addend, name))
     return Image(bytes(image), symbols)
 
 

@@ -15,7 +15,7 @@ from sardonyx.base.errors import EngineError, message
 _PAGE = 4096
 
 
-class Place(NamedTuple):
+class RelocationPlace(NamedTuple):
     """Where a relocation applies: S (`value`), A (`addend`) and P (`offset`) of the ABI texts."""
 
     image: bytearray
@@ -53,14 +53,14 @@ class Place(NamedTuple):
         return EngineError(message("link", f"The distance to {self.symbol!r} is too large"))
 
 
-Rule = Callable[[Place], None]
+Rule = Callable[[RelocationPlace], None]
 
 
 def _relative(layout: str) -> Rule:
     return lambda place: place.put(layout, place.distance)
 
 
-def _global_offset_load(place: Place) -> None:
+def _global_offset_load(place: RelocationPlace) -> None:
     """`mov symbol@GOTPCREL(%rip), reg` -> `lea symbol(%rip), reg`; calls and jumps likewise."""
     image, offset = place.image, place.offset
     opcode, operand = image[offset - 2], image[offset - 1]
@@ -83,7 +83,7 @@ def _branch(bits: int, shift: int) -> Rule:
     return lambda place: place.field(place.distance >> 2, bits, shift)
 
 
-def _split_immediate(place: Place, value: int) -> None:
+def _split_immediate(place: RelocationPlace, value: int) -> None:
     """ADR and ADRP: the two low bits stand in bits 29-30, the rest in bits 5-23."""
     if not -(1 << 20) <= value < 1 << 20:
         raise place.too_far()
@@ -91,11 +91,11 @@ def _split_immediate(place: Place, value: int) -> None:
     place.put("<I", word | (value & 3) << 29 | (value >> 2 & 0x7FFFF) << 5)
 
 
-def _address(place: Place) -> None:
+def _address(place: RelocationPlace) -> None:
     _split_immediate(place, place.distance)
 
 
-def _page(place: Place) -> None:
+def _page(place: RelocationPlace) -> None:
     """ADRP. Images start at a page, so pages can be counted within the image."""
     _split_immediate(place, (place.value + place.addend) // _PAGE - place.offset // _PAGE)
 
@@ -103,7 +103,7 @@ def _page(place: Place) -> None:
 def _low_bits(scale: int) -> Rule:
     """The offset within the page, in units of the access size, in bits 10-21."""
 
-    def apply(place: Place) -> None:
+    def apply(place: RelocationPlace) -> None:
         low = (place.value + place.addend) % _PAGE
         if low & ((1 << scale) - 1):
             raise EngineError(message("link", f"{place.symbol!r} is not aligned to its access"))
@@ -113,7 +113,7 @@ def _low_bits(scale: int) -> Rule:
     return apply
 
 
-def _global_offset_add(place: Place) -> None:
+def _global_offset_add(place: RelocationPlace) -> None:
     """`ldr xd, [xn, :got_lo12:symbol]` -> `add xd, xn, :lo12:symbol`."""
     registers = place.instruction() & 0x3FF
     low = (place.value + place.addend) % _PAGE

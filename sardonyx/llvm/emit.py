@@ -23,10 +23,10 @@ from sardonyx.kernel.language.program import (
     Program,
     Read,
     Return,
-    Set,
+    SetVariable,
+    SsaValue,
     Statement,
     Store,
-    Value,
     Variable,
     While,
 )
@@ -51,7 +51,7 @@ _MEMORY = {
 
 
 @dataclass(slots=True)
-class Frame:
+class EmitFrame:
     """Where a `Return` goes: out of the function, or to the end of an inlined body."""
 
     context: str
@@ -80,14 +80,14 @@ class FunctionEmitter(Emitter):
 
     # -- statements ---------------------------------------------------------------------------
 
-    def run(self, block: Block, frame: Frame) -> None:
+    def run(self, block: Block, frame: EmitFrame) -> None:
         """Emit all statements of a block."""
         for statement in block.statements:
             if self.closed:
                 return
             self._statement(statement, frame)
 
-    def _statement(self, statement: Statement, frame: Frame) -> None:
+    def _statement(self, statement: Statement, frame: EmitFrame) -> None:
         if isinstance(statement, Let):  # most are
             self.names[statement.result] = self._let(statement, frame)
             return
@@ -96,7 +96,7 @@ class FunctionEmitter(Emitter):
                 if variable not in self.current:
                     raise EngineError(message("llvm", f"{variable.name} is read before set"))
                 self.names[result] = self.current[variable]
-            case Set(variable, value):
+            case SetVariable(variable, value):
                 self.current[variable] = self.use(value)
             case Store():
                 emit_memory.store(self, statement)
@@ -117,7 +117,7 @@ class FunctionEmitter(Emitter):
             case Return(value):
                 self._return(value, frame)
 
-    def _let(self, let: Let, frame: Frame) -> str:
+    def _let(self, let: Let, frame: EmitFrame) -> str:
         op, type = let.op, let.result.type
         if op in PLAIN:
             a, b = let.operands
@@ -179,7 +179,7 @@ class FunctionEmitter(Emitter):
                 return self.inline(inlined, [self.use(x) for x in let.operands])
         raise EngineError(message("llvm", f"Unknown operation {op!r} on {type}"))
 
-    def _return(self, value: Operand | None, frame: Frame) -> None:
+    def _return(self, value: Operand | None, frame: EmitFrame) -> None:
         text = "" if value is None else self.use(value)
         if frame.exit is None:
             kind = "" if value is None else f" {llvm_type(value.type)} {text}"
@@ -197,7 +197,7 @@ class FunctionEmitter(Emitter):
             found = self._sets[block] = {}
             for statement in block.statements:
                 match statement:
-                    case Set(variable, _):
+                    case SetVariable(variable, _):
                         found[variable] = None
                     case For(body=body) | Parallel(body=body):
                         found |= self.variables_set(body)
@@ -240,7 +240,7 @@ class FunctionEmitter(Emitter):
             self.lines[line] += f", [{self.current[variable]}, %{self.block}]"
 
     def _loop(
-        self, index: Value, low: str, high: str, pace: str, body: Block, frame: Frame
+        self, index: SsaValue, low: str, high: str, pace: str, body: Block, frame: EmitFrame
     ) -> None:
         head, leave = self.label("loop"), self.label("after")
         guard, before = self.block, dict(self.current)
@@ -278,7 +278,7 @@ class FunctionEmitter(Emitter):
                 merged.pop(variable, None)
         self.current = merged
 
-    def _while(self, loop: While, frame: Frame) -> None:
+    def _while(self, loop: While, frame: EmitFrame) -> None:
         head, inside, leave = self.label("while"), self.label("body"), self.label("after")
         guard, before = self.block, self.current
         carried = self._carried(loop.header, loop.body)
@@ -300,7 +300,7 @@ class FunctionEmitter(Emitter):
         self.open(leave)
         self.current = after
 
-    def _if(self, branch: If, frame: Frame) -> None:
+    def _if(self, branch: If, frame: EmitFrame) -> None:
         test = self.use(branch.condition)
         then, leave = self.label("then"), self.label("endif")
         other = self.label("else") if branch.otherwise.statements else leave
@@ -345,7 +345,7 @@ class FunctionEmitter(Emitter):
         outer, self.current = self.current, {}
         last = program.body.statements[-1] if program.body.statements else None
         if isinstance(last, Return) and _count_returns(program.body) == 1:
-            self.run(Block(program.body.statements[:-1]), Frame(context))
+            self.run(Block(program.body.statements[:-1]), EmitFrame(context))
             text = "" if last.value is None else self.use(last.value)
         else:
             text = self._inline_with_exits(program, context)
@@ -354,7 +354,7 @@ class FunctionEmitter(Emitter):
         return text
 
     def _inline_with_exits(self, program: Program, context: str) -> str:
-        frame = Frame(context, self.label("inlined"))
+        frame = EmitFrame(context, self.label("inlined"))
         with self.scope():
             self.run(program.body, frame)
             if not self.closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from sardonyx.kernel.language.program import Constant, Let
+from sardonyx.kernel.language.program import Let, Literal
 from sardonyx.kernel.language.types import F32, F64, I1, I64, Type
 from sardonyx.llvm.emit_base import Emitter, llvm_type, suffix
 from sardonyx.llvm.emit_convert import bitcast
@@ -45,7 +45,7 @@ def _divide_by_size(e: Emitter, type: Type, a: str, b: str) -> str:
 
 def _divide(e: Emitter, op: str, type: Type, a: str, b: str, divisor: object) -> str:
     """Truncating; by zero gives 0, and the most negative number by -1 wraps, without a trap."""
-    known = divisor.value if isinstance(divisor, Constant) else 0
+    known = divisor.value if isinstance(divisor, Literal) else 0
     is_safe = known not in (0, -1)
     one, zero = e.lit(type, 1), e.lit(type, 0)
     by_zero, safe = "", b
@@ -78,7 +78,7 @@ def _shift(e: Emitter, op: str, type: Type, a: str, b: str, amount: object) -> s
     """Amounts are unsigned; by the width or more gives 0, or the sign."""
     arithmetic = op == "shr" and not type.is_unsigned
     name = "shl" if op == "shl" else "ashr" if arithmetic else "lshr"
-    if isinstance(amount, Constant) and 0 <= amount.value < type.bits:
+    if isinstance(amount, Literal) and 0 <= amount.value < type.bits:
         return e.binary(name, type, a, b)
     if arithmetic:
         return e.binary(name, type, a, e.math("umin", type, b, e.lit(type, type.bits - 1)))
@@ -287,7 +287,7 @@ def binary(e: Emitter, op: str, let: Let, a: str, b: str) -> str:
         return _divide(e, op, type, a, b, let.operands[1])
     if op == "div" and type.element == F32 and e.target.isa == "ptx":
         known = let.operands[1]
-        if isinstance(known, Constant) and 2.0**-60 < abs(float(known.value)) < 2.0**60:
+        if isinstance(known, Literal) and 2.0**-60 < abs(float(known.value)) < 2.0**60:
             return _divide_by_known(e, type, a, float(known.value))
     if op in PLAIN:
         return e.binary(f"f{op}" if type.is_float else op, type, a, b)

@@ -16,7 +16,7 @@ import numpy as np
 from sardonyx.base.conversion import rounded
 from sardonyx.base.dtypes import BFLOAT16
 from sardonyx.base.errors import EngineError, message
-from sardonyx.kernel.language.program import Constant, Operand, Value
+from sardonyx.kernel.language.program import Literal, Operand, SsaValue
 from sardonyx.kernel.language.types import Type
 from sardonyx.targets.target import Target
 
@@ -108,7 +108,7 @@ class Emitter:
         self.entry: list[str] = []
         self.block = "entry"
         self.closed = False
-        self.names: dict[Value, str] = {}
+        self.names: dict[SsaValue, str] = {}
         self._count = 0
         self._known: dict[str, str] = {}
         self._log: list[str] = []
@@ -170,7 +170,7 @@ class Emitter:
 
     def use(self, operand: Operand) -> str:
         """The text of an operand."""
-        if isinstance(operand, Constant):
+        if isinstance(operand, Literal):
             return literal(operand.type, operand.value)
         name = self.names.get(operand)
         if name is None:

@@ -12,7 +12,7 @@ _PRODUCTS = {HALVES: "llvm.x86.tdpbf16ps", BYTES: "llvm.x86.tdpbusd"}
 
 def effect(e: Emitter, statement: Effect) -> None:
     """One statement of `kernel.language.matrix_registers.EFFECTS`."""
-    if not e.target.grain.matrices:
+    if not e.target.block_sizes.matrices:
         what = f"{e.target.name} has no registers for matrices"
         raise EngineError(message("llvm", what))
     operands = [e.use(x) for x in statement.operands]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from sardonyx.kernel.language.program import Constant, Let, Operand, Store
+from sardonyx.kernel.language.program import Let, Literal, Operand, Store
 from sardonyx.kernel.language.types import I64, U8, U64, Type
 from sardonyx.llvm.emit_base import Emitter, llvm_type, memory_type, scalar_literal, suffix
 
@@ -19,7 +19,7 @@ def _in_memory(type: Type) -> Type:
 def address(e: Emitter, pointer: Operand, index: Operand, size_bytes: int) -> str:
     """`pointer + index * size_bytes`; a vector of pointers if `index` is one."""
     base = e.use(pointer)
-    if isinstance(index, Constant) and index.type.lanes == 1:
+    if isinstance(index, Literal) and index.type.lanes == 1:
         offset = int(index.value) * size_bytes
         return base if not offset else e.pure(f"getelementptr i8, ptr {base}, i64 {offset}")
     at, kind = e.use(index), index.type

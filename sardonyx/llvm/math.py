@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Program, Value
+from sardonyx.kernel.language.program import Program, SsaValue
 from sardonyx.kernel.language.types import Type
 from sardonyx.llvm import math_error, math_exponential, math_logarithm, math_trigonometric
 from sardonyx.llvm.math_angle import REDUCE, reduction_program
@@ -19,14 +19,14 @@ _MODULES = (math_exponential, math_logarithm, math_trigonometric, math_error)
 _NAMES = {"pow": "power", "rem": "remainder"}
 
 
-def _find(op: str) -> Callable[..., Value]:
+def _find(op: str) -> Callable[..., SsaValue]:
     name = _NAMES.get(op, op)
-    found: Callable[..., Value] = next(vars(m)[name] for m in _MODULES if name in vars(m))
+    found: Callable[..., SsaValue] = next(vars(m)[name] for m in _MODULES if name in vars(m))
     return found
 
 
 #: Operation -> how it is written; `rem` is that of floats.
-FUNCTIONS: dict[str, Callable[..., Value]] = {
+FUNCTIONS: dict[str, Callable[..., SsaValue]] = {
     op: _find(op)
     for op in (
         "exp exp2 expm1 sinh cosh tanh sigmoid log log2 log1p asinh acosh atanh pow"
@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     ).split()
 }
 #: What a GPU's units make shorter.
-FUNCTIONS_OF_GPUS: dict[str, Callable[..., Value]] = {
+FUNCTIONS_OF_GPUS: dict[str, Callable[..., SsaValue]] = {
     "erf": partial(math_error.erf, gpu=True),
     "erfc": partial(math_error.erfc, gpu=True),
 }

@@ -8,7 +8,7 @@ a function that multiplies by 192 of the bits of 2/pi in integers: right for eve
 from __future__ import annotations
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Program, Value
+from sardonyx.kernel.language.program import Program, SsaValue
 from sardonyx.kernel.language.types import F64, I64, PTR, U32, U64
 from sardonyx.llvm.math_parts import rounded_bits
 
@@ -29,7 +29,7 @@ _TWO_OVER_PI = (
 )  # fmt: skip
 
 
-def reduce_angle(b: Builder, x: Value) -> tuple[Value, Value]:
+def reduce_angle(b: Builder, x: SsaValue) -> tuple[SsaValue, SsaValue]:
     """Quadrant (i64, its low two bits count) and rest, |rest| <= pi/4, of a float64 angle."""
     n = b.unary("round", x * (1.0 / _QUARTER[0]))
     rest = x
@@ -88,14 +88,14 @@ def reduction_program() -> Program:
     return b.program
 
 
-def _wide(b: Builder, x: Value) -> Value:
+def _wide(b: Builder, x: SsaValue) -> SsaValue:
     return b.convert(x, U64)
 
 
-def _multiply(b: Builder, mantissa: Value, words: list[Value]) -> list[Value]:
+def _multiply(b: Builder, mantissa: SsaValue, words: list[SsaValue]) -> list[SsaValue]:
     """The low 192 bits of the product, in words of 32 bits, lowest first."""
-    total: list[Value] = []
-    carry: Value | int = 0
+    total: list[SsaValue] = []
+    carry: SsaValue | int = 0
     for word in words:
         step = word * (mantissa & 0xFFFFFFFF) + carry
         total.append(step & 0xFFFFFFFF)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Value
+from sardonyx.kernel.language.program import SsaValue
 from sardonyx.kernel.language.types import F32, F64, I64
 from sardonyx.llvm import math_tables as tables
 from sardonyx.llvm.math_exponential import exp
@@ -16,7 +16,7 @@ from sardonyx.llvm.math_parts import (
 )
 
 
-def erf(b: Builder, x: Value, *, gpu: bool = False) -> Value:
+def erf(b: Builder, x: SsaValue, *, gpu: bool = False) -> SsaValue:
     """Error function: float32 1.5 ulp, float64 1.5 ulp; two polynomials and a select.
 
     `gpu`: powers of two in float32 are the hardware's. Their 2 ulp are of a number below 0.16 that
@@ -42,7 +42,7 @@ def erf(b: Builder, x: Value, *, gpu: bool = False) -> Value:
     return sign_restored(b, x, b.select(b.compare("lt", a, 1.0), near, far))
 
 
-def erfc(b: Builder, x: Value, *, gpu: bool = False) -> Value:
+def erfc(b: Builder, x: SsaValue, *, gpu: bool = False) -> SsaValue:
     """1 - erf(x): float32 within 7e-8, and within 4e-6 of itself up to 4; float64 within 3e-16.
 
     `gpu`: see `erf`; so is what it is taken from.
@@ -62,7 +62,7 @@ def erfc(b: Builder, x: Value, *, gpu: bool = False) -> Value:
     return b.select(b.compare("lt", x, 0.0), 2.0 - upper, upper)
 
 
-def remainder(b: Builder, x: Value, y: Value) -> Value:
+def remainder(b: Builder, x: SsaValue, y: SsaValue) -> SsaValue:
     """C's fmod, exact: the sign of `x`; NaN for y = 0 or infinite x."""
     if is_single(x):
         wide = F64.with_lanes(x.type.lanes)
@@ -72,7 +72,7 @@ def remainder(b: Builder, x: Value, y: Value) -> Value:
     valid = b.compare("gt", d, 0.0) & b.compare("lt", a, float("inf"))
     left = b.variable(a)
 
-    def unfinished() -> Value:
+    def unfinished() -> SsaValue:
         more = b.compare("ge", left.get(), d) & valid
         return b.reduce("reduce_or", more) if more.type.lanes > 1 else more
 
@@ -93,7 +93,7 @@ def remainder(b: Builder, x: Value, y: Value) -> Value:
     return sign_restored(b, x, result)
 
 
-def _exponent(b: Builder, x: Value) -> Value:
+def _exponent(b: Builder, x: SsaValue) -> SsaValue:
     """The exponent of a positive float64, denormals included, as a float."""
     tiny = b.compare("lt", x, 2.0**-1022)
     raw = b.bitcast(b.select(tiny, x * 2.0**54, x), I64.with_lanes(x.type.lanes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Value
+from sardonyx.kernel.language.program import SsaValue
 from sardonyx.kernel.language.types import F64
 from sardonyx.llvm.math_exponential import exp2
 from sardonyx.llvm.math_parts import (
@@ -30,7 +30,7 @@ from sardonyx.llvm.math_tables import EXP2_F64, LOG_F32, LOG_F64, POW_F64
 _INF, _NAN = math.inf, math.nan
 
 
-def _split(b: Builder, x: Value) -> tuple[Value, Value]:
+def _split(b: Builder, x: SsaValue) -> tuple[SsaValue, SsaValue]:
     """Positive finite `x = 2^e (1 + f)`, `1 + f` between sqrt(1/2) and sqrt(2); e is a float."""
     single, word = is_single(x), bits_type(x)
     bits, bias = (23, 127) if single else (52, 1023)
@@ -46,7 +46,7 @@ def _split(b: Builder, x: Value) -> tuple[Value, Value]:
     return e, mantissa - 1.0
 
 
-def _small_to_float(b: Builder, n: Value, like: Value) -> Value:
+def _small_to_float(b: Builder, n: SsaValue, like: SsaValue) -> SsaValue:
     """Integers below 2^20 in size as floats, by bits: AVX2 cannot convert 64-bit integers."""
     if is_single(like):
         return b.convert(n, like.type)
@@ -54,7 +54,7 @@ def _small_to_float(b: Builder, n: Value, like: Value) -> Value:
     return b.bitcast(n + magic, like.type) - 1.5 * 2.0**52
 
 
-def _specials(b: Builder, x: Value, result: Value) -> Value:
+def _specials(b: Builder, x: SsaValue, result: SsaValue) -> SsaValue:
     """log of 0, of inf, of negative numbers and of NaN."""
     result = b.select(b.compare("lt", x, _INF), result, x)
     result = b.select(
@@ -63,7 +63,7 @@ def _specials(b: Builder, x: Value, result: Value) -> Value:
     return result
 
 
-def _log_of(b: Builder, e: Value, f: Value, extra: Value | None = None) -> Value:
+def _log_of(b: Builder, e: SsaValue, f: SsaValue, extra: SsaValue | None = None) -> SsaValue:
     """`e ln 2 + log(1 + f) + extra`, `extra` tiny."""
     square = f * f
     if is_single(f):
@@ -89,13 +89,13 @@ def _log_of(b: Builder, e: Value, f: Value, extra: Value | None = None) -> Value
 _LN2_HIGH = (float.fromhex("0x1.62e42fee00000p-1"), float.fromhex("0x1.a39ef35793c76p-33"))
 
 
-def log(b: Builder, x: Value) -> Value:
+def log(b: Builder, x: SsaValue) -> SsaValue:
     """Natural logarithm: float32 1 ulp, float64 1 ulp; -inf at 0, NaN below."""
     e, f = _split(b, x)
     return _specials(b, x, _log_of(b, e, f))
 
 
-def log2(b: Builder, x: Value) -> Value:
+def log2(b: Builder, x: SsaValue) -> SsaValue:
     """Logarithm to base 2: float32 1 ulp, float64 1 ulp; exact for powers of two."""
     e, f = _split(b, x)
     square = f * f
@@ -118,7 +118,7 @@ def log2(b: Builder, x: Value) -> Value:
     return _specials(b, x, total + (error + rest))
 
 
-def log1p(b: Builder, x: Value) -> Value:
+def log1p(b: Builder, x: SsaValue) -> SsaValue:
     """log(1 + x): float32 1 ulp, float64 1 ulp, also near 0."""
     u = x + 1.0
     e, f = _split(b, u)
@@ -131,7 +131,7 @@ def log1p(b: Builder, x: Value) -> Value:
     )
 
 
-def asinh(b: Builder, x: Value) -> Value:
+def asinh(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse hyperbolic sine: float32 2 ulp, float64 2 ulp."""
     a = b.unary("abs", x)
     big = b.compare("gt", a, 2.0**14 if is_single(x) else 2.0**28)
@@ -142,7 +142,7 @@ def asinh(b: Builder, x: Value) -> Value:
     return sign_restored(b, x, result)
 
 
-def acosh(b: Builder, x: Value) -> Value:
+def acosh(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse hyperbolic cosine: float32 2 ulp, float64 3 ulp; NaN below 1."""
     t = x - 1.0
     big = b.compare("gt", x, 2.0**14 if is_single(x) else 2.0**28)
@@ -152,13 +152,13 @@ def acosh(b: Builder, x: Value) -> Value:
     return b.select(b.compare("lt", x, 1.0), _NAN, result)
 
 
-def atanh(b: Builder, x: Value) -> Value:
+def atanh(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse hyperbolic tangent: float32 2 ulp, float64 2 ulp; inf at 1, NaN above."""
     a = b.unary("abs", x)
     return sign_restored(b, x, log1p(b, a * 2.0 / (1.0 - a)) * 0.5)
 
 
-def power(b: Builder, x: Value, y: Value) -> Value:
+def power(b: Builder, x: SsaValue, y: SsaValue) -> SsaValue:
     """x^y as C's pow defines it: float32 1 ulp (in float64 inside), float64 1.5 ulp."""
     a = b.unary("abs", x)
     if is_single(x):
@@ -170,19 +170,19 @@ def power(b: Builder, x: Value, y: Value) -> Value:
         s = f / (f + 2.0)
         logarithm = _log2_plain(b, e, f, s)
         product = logarithm * clamp_below(b, clamp_above(b, wide[1], 2.0**65), -(2.0**65))
-        size: Value = b.convert(exp2(b, product), x.type)
+        size: SsaValue = b.convert(exp2(b, product), x.type)
     else:
         size = _power_of_pair(b, _log2_pair(b, a), y)
     return _power_specials(b, x, y, a, size)
 
 
-def _log2_plain(b: Builder, e: Value, f: Value, s: Value) -> Value:
+def _log2_plain(b: Builder, e: SsaValue, f: SsaValue, s: SsaValue) -> SsaValue:
     z = s * s
     tail = b.fma(s, b.fma(f * f, 0.5, polynomial(b, z, LOG_F64) * z), f * f * -0.5)
     return b.fma(f + tail, LOG2E[0], e)
 
 
-def _log2_pair(b: Builder, a: Value) -> Pair:
+def _log2_pair(b: Builder, a: SsaValue) -> Pair:
     """log2 of a positive number to about 2^-65."""
     e, f = _split(b, a)
     bottom, lost = two_sum(b, b.value(a.type, 2.0), f)
@@ -200,7 +200,7 @@ def _log2_pair(b: Builder, a: Value) -> Pair:
     return pair_sum(b, (e, b.value(a.type, 0.0)), product)
 
 
-def _power_of_pair(b: Builder, logarithm: Pair, y: Value) -> Value:
+def _power_of_pair(b: Builder, logarithm: Pair, y: SsaValue) -> SsaValue:
     """2^(logarithm * y)."""
     y = clamp_below(b, clamp_above(b, y, 2.0**65), -(2.0**65))
     high = logarithm[0] * y
@@ -213,7 +213,7 @@ def _power_of_pair(b: Builder, logarithm: Pair, y: Value) -> Value:
     return b.scale(p, n)
 
 
-def _power_specials(b: Builder, x: Value, y: Value, a: Value, size: Value) -> Value:
+def _power_specials(b: Builder, x: SsaValue, y: SsaValue, a: SsaValue, size: SsaValue) -> SsaValue:
     zero, one = b.value(x.type, 0.0), b.value(x.type, 1.0)
     edge = b.eq(a, 0.0) | b.eq(a, _INF)
     grows = b.eq(a, _INF) ^ b.compare("lt", y, 0.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand, Value
+from sardonyx.kernel.language.program import Literal, Operand, SsaValue
 from sardonyx.kernel.language.types import I32, I64, Type
 
 #: A number as an unevaluated sum of two, the second below the rounding of the first.
-Pair = tuple[Value, Value]
+Pair = tuple[SsaValue, SsaValue]
 
 LN2 = (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56"))
 #: The first part has 15 trailing zeros in float32, so that its product with an exponent is exact.
@@ -27,51 +27,51 @@ def bits_type(x: Operand) -> Type:
     return (I32 if is_single(x) else I64).with_lanes(x.type.lanes)
 
 
-def polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+def polynomial(b: Builder, x: SsaValue, coefficients: Sequence[float]) -> SsaValue:
     """Horner's scheme, lowest power first."""
-    total: Operand = Constant(x.type, coefficients[-1])
+    total: Operand = Literal(x.type, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total = b.fma(total, x, coefficient)
     return total  # type: ignore[return-value]  # there is a term
 
 
-def clamp_above(b: Builder, x: Value, limit: float) -> Value:
+def clamp_above(b: Builder, x: SsaValue, limit: float) -> SsaValue:
     """The smaller of the two; NaN stays."""
     return b.select(b.compare("gt", x, limit), limit, x)
 
 
-def clamp_below(b: Builder, x: Value, limit: float) -> Value:
+def clamp_below(b: Builder, x: SsaValue, limit: float) -> SsaValue:
     """The larger of the two; NaN stays."""
     return b.select(b.compare("lt", x, limit), limit, x)
 
 
-def rounded_bits(b: Builder, n: Value) -> Value:
+def rounded_bits(b: Builder, n: SsaValue) -> SsaValue:
     """The low bits of an integral float, |n| < 2^22 (float32) or 2^51, as an integer."""
     shift = 1.5 * 2.0 ** (23 if is_single(n) else 52)
     return b.bitcast(n + shift, bits_type(n))
 
 
-def power_of_two(b: Builder, n: Value) -> Value:
+def power_of_two(b: Builder, n: SsaValue) -> SsaValue:
     """`2^n` of integral n in [-126, 127], or [-1022, 1023]."""
     bits, bias = (23, 127) if is_single(n) else (52, 1023)
     raw = b.bitcast(n + (1.5 * 2.0**bits + bias), bits_type(n))
     return b.bitcast(raw << bits, n.type)
 
 
-def two_sum(b: Builder, x: Value, y: Value) -> Pair:
+def two_sum(b: Builder, x: SsaValue, y: SsaValue) -> Pair:
     """`x + y` and its rounding error, exactly."""
     total = x + y
     part = total - x
     return total, (x - (total - part)) + (y - part)
 
 
-def quick_two_sum(b: Builder, x: Value, y: Value) -> Pair:
+def quick_two_sum(b: Builder, x: SsaValue, y: SsaValue) -> Pair:
     """`two_sum` where |x| >= |y|."""
     total = x + y
     return total, y - (total - x)
 
 
-def two_product(b: Builder, x: Value, y: Value) -> Pair:
+def two_product(b: Builder, x: SsaValue, y: SsaValue) -> Pair:
     """`x * y` and its rounding error, exactly."""
     product = x * y
     return product, b.fma(x, y, -product)
@@ -90,11 +90,11 @@ def pair_sum(b: Builder, x: Pair, y: Pair) -> Pair:
     return quick_two_sum(b, high, low + (x[1] + y[1]))
 
 
-def constant_pair(b: Builder, like: Value, pair: tuple[float, float]) -> Pair:
+def constant_pair(b: Builder, like: SsaValue, pair: tuple[float, float]) -> Pair:
     """A pair of literals, as values that operators accept."""
     return b.value(like.type, pair[0]), b.value(like.type, pair[1])
 
 
-def sign_restored(b: Builder, x: Value, size: Value) -> Value:
+def sign_restored(b: Builder, x: SsaValue, size: SsaValue) -> SsaValue:
     """`size` with the sign of `x`."""
     return b.binary("copysign", size, x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Value
+from sardonyx.kernel.language.program import SsaValue
 from sardonyx.kernel.language.types import F32, F64
 from sardonyx.llvm import math_tables as tables
 from sardonyx.llvm.math_angle import reduce_angle
@@ -18,15 +18,15 @@ from sardonyx.llvm.math_parts import is_single, polynomial, sign_restored
 _HALF_PI = (math.pi / 2, float.fromhex("0x1.1a62633145c07p-54"))
 
 
-def _wide(b: Builder, x: Value) -> Value:
+def _wide(b: Builder, x: SsaValue) -> SsaValue:
     return b.convert(x, F64)
 
 
-def _narrow(b: Builder, x: Value) -> Value:
+def _narrow(b: Builder, x: SsaValue) -> SsaValue:
     return b.convert(x, F32)
 
 
-def _sine_and_cosine(b: Builder, r: Value, single: bool) -> tuple[Value, Value]:
+def _sine_and_cosine(b: Builder, r: SsaValue, single: bool) -> tuple[SsaValue, SsaValue]:
     """Of a rest, |r| <= pi/4."""
     z = r * r
     sine = polynomial(b, z, tables.SIN_F32 if single else tables.SIN_F64)
@@ -37,7 +37,7 @@ def _sine_and_cosine(b: Builder, r: Value, single: bool) -> tuple[Value, Value]:
     return b.fma(sine, r * z, r), half + b.fma(cosine, z * z, lost)
 
 
-def _circular(b: Builder, x: Value, quarters: int) -> Value:
+def _circular(b: Builder, x: SsaValue, quarters: int) -> SsaValue:
     """sin(x + quarters * pi/2)."""
     single = is_single(x)
     angle = _wide(b, x) if single else x
@@ -52,17 +52,17 @@ def _circular(b: Builder, x: Value, quarters: int) -> Value:
     return _narrow(b, result) if single else result
 
 
-def sin(b: Builder, x: Value) -> Value:
+def sin(b: Builder, x: SsaValue) -> SsaValue:
     """Sine: float32 1 ulp, float64 3 ulp, for all angles; NaN at infinity."""
     return _circular(b, x, 0)
 
 
-def cos(b: Builder, x: Value) -> Value:
+def cos(b: Builder, x: SsaValue) -> SsaValue:
     """Cosine: float32 1 ulp, float64 3 ulp, for all angles; NaN at infinity."""
     return _circular(b, x, 1)
 
 
-def tan(b: Builder, x: Value) -> Value:
+def tan(b: Builder, x: SsaValue) -> SsaValue:
     """Tangent: float32 1 ulp, float64 4 ulp, for all angles; NaN at infinity."""
     single = is_single(x)
     angle = _wide(b, x) if single else x
@@ -74,7 +74,7 @@ def tan(b: Builder, x: Value) -> Value:
     return _narrow(b, result) if single else result
 
 
-def _arc(b: Builder, x: Value, single: bool) -> tuple[Value, Value, Value, Value]:
+def _arc(b: Builder, x: SsaValue, single: bool) -> tuple[SsaValue, SsaValue, SsaValue, SsaValue]:
     """Parts of asin and acos: |x| > 1/2, s, its correction, and `asin(s) - s`."""
     a = b.unary("abs", x)
     big = b.compare("gt", a, 0.5)
@@ -88,7 +88,7 @@ def _arc(b: Builder, x: Value, single: bool) -> tuple[Value, Value, Value, Value
     return big, s, lost, rest
 
 
-def asin(b: Builder, x: Value) -> Value:
+def asin(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse sine: float32 1 ulp, float64 1.5 ulp; NaN outside [-1, 1]."""
     single = is_single(x)
     if single:
@@ -96,13 +96,13 @@ def asin(b: Builder, x: Value) -> Value:
     return _asin(b, x, False)
 
 
-def _asin(b: Builder, x: Value, single: bool) -> Value:
+def _asin(b: Builder, x: SsaValue, single: bool) -> SsaValue:
     big, s, lost, rest = _arc(b, x, single)
     far = _HALF_PI[0] - (s * 2.0 - (_HALF_PI[1] - (rest + lost) * 2.0))
     return sign_restored(b, x, b.select(big, far, s + rest))
 
 
-def acos(b: Builder, x: Value) -> Value:
+def acos(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse cosine: float32 1 ulp, float64 1 ulp; NaN outside [-1, 1]."""
     single = is_single(x)
     if single:
@@ -110,7 +110,7 @@ def acos(b: Builder, x: Value) -> Value:
     return _acos(b, x, False)
 
 
-def _acos(b: Builder, x: Value, single: bool) -> Value:
+def _acos(b: Builder, x: SsaValue, single: bool) -> SsaValue:
     big, s, lost, rest = _arc(b, x, single)
     minus = b.compare("lt", x, 0.0)
     near = _HALF_PI[0] - (sign_restored(b, x, s) - (_HALF_PI[1] - sign_restored(b, x, rest)))
@@ -119,7 +119,7 @@ def _acos(b: Builder, x: Value, single: bool) -> Value:
     return b.select(big, b.select(minus, left, right), near)
 
 
-def _octants(b: Builder, top: Value, bottom: Value, single: bool) -> Value:
+def _octants(b: Builder, top: SsaValue, bottom: SsaValue, single: bool) -> SsaValue:
     """atan(top / bottom) of numbers that are not negative."""
     zero = b.value(top.type, 0.0)
     steep = b.compare("gt", top, bottom * 2.414213562373095)
@@ -134,7 +134,7 @@ def _octants(b: Builder, top: Value, bottom: Value, single: bool) -> Value:
     return high + (t + (rest + low))
 
 
-def atan(b: Builder, x: Value) -> Value:
+def atan(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse tangent: float32 1 ulp, float64 1 ulp."""
     single = is_single(x)
     wide = _wide(b, x) if single else x
@@ -143,7 +143,7 @@ def atan(b: Builder, x: Value) -> Value:
     return _narrow(b, result) if single else result
 
 
-def atan2(b: Builder, y: Value, x: Value) -> Value:
+def atan2(b: Builder, y: SsaValue, x: SsaValue) -> SsaValue:
     """The angle of (x, y): float32 1 ulp, float64 2 ulp; zeros and infinities as in C."""
     single = is_single(x)
     if single:

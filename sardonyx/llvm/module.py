@@ -10,7 +10,7 @@ from sardonyx.kernel.language.threads import WARPS
 from sardonyx.kernel.language.types import Type
 from sardonyx.llvm import emit_block
 from sardonyx.llvm.compile import AS_WRITTEN, FUNCTION_ATTRIBUTES
-from sardonyx.llvm.emit import Frame, FunctionEmitter
+from sardonyx.llvm.emit import EmitFrame, FunctionEmitter
 from sardonyx.llvm.emit_base import llvm_type
 from sardonyx.llvm.emit_effects import parameter_type, result_type, symbol
 from sardonyx.llvm.math import HELPERS
@@ -110,7 +110,7 @@ def _function(
             e.pace = emit_block.register(e, "nctaid.x")
         signature = ", ".join(listed)
     try:
-        e.run(program.body, Frame(context))
+        e.run(program.body, EmitFrame(context))
     except EngineError as error:
         raise EngineError(f"{error} In program {program.name}.") from error
     if not e.closed:

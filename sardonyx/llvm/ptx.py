@@ -17,7 +17,7 @@ from sardonyx.base.handlers import deferred
 from sardonyx.kernel.gpu.warp import to_warp
 from sardonyx.kernel.language.program import Program
 from sardonyx.kernel.language.threads import WARP
-from sardonyx.kernel.loops.block_sizes import Grain, Tiling
+from sardonyx.kernel.loops.block_sizes import BlockSizes, Tiling
 from sardonyx.llvm.emit_base import llvm_type
 from sardonyx.llvm.emit_effects import parameter_type
 from sardonyx.llvm.emit_gpu import WARPS_PER_BLOCK
@@ -34,7 +34,7 @@ THREADS = (WARP, WARPS_PER_BLOCK)
 
 
 #: Thousands of warps must have work, and no cache is a warp's own.
-MANY_WARPS = Grain(rows=6, elements=128, vectors=2, turns=False, tiles=0)
+MANY_WARPS = BlockSizes(rows=6, elements=128, vectors=2, transpose_stores=False, tiles=0)
 
 #: Architectures that LLVM is asked for, newest first, and the version of PTX that each needs. Code
 #: for one runs on all newer ones.
@@ -69,7 +69,7 @@ def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Tar
         name=f"nvptx-{architecture}", arch="nvptx64", isa="ptx", triple="nvptx64-nvidia-cuda",
         cpu=architecture, features=f"+ptx{found[1]}", vector_bits=32 * WARP, registers=255,
         has_fma=True, has_f16=True, l1d_bytes=128 * 2**10, l2_bytes=32 * 2**20, l3_bytes=32 * 2**20,
-        grain=replace(MANY_WARPS, tiling=tiling or Tiling()),
+        block_sizes=replace(MANY_WARPS, tiling=tiling or Tiling()),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def text_for_ptx(programs: Sequence[Program], target: Target) -> str:
     spread = [p if p.kind == "block" else to_warp(p) for p in programs]
     inlined = [p if p.name in kernels else replace(p, always_inline=True) for p in spread]
     text = emit_module(inlined, target)
-    tiling = target.grain.tiling or Tiling()
+    tiling = target.block_sizes.tiling or Tiling()
     early = early_blocks(tiling.processors) if waits_itself(target.cpu) else 0
     for program in spread:
         if program.name in kernels:

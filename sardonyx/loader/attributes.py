@@ -16,7 +16,7 @@ from sardonyx.ir.node import Attribute, EmptyList
 from sardonyx.ir.types import ValueType
 from sardonyx.loader.onnx_format import ATTRIBUTE_TYPES
 from sardonyx.loader.tensors import text_or_bytes
-from sardonyx.loader.wire import Record
+from sardonyx.loader.wire import WireRecord
 
 #: Which field of the message has the value, by ONNX's name of the type.
 _FIELDS = dict(ATTRIBUTE_TYPES.values())
@@ -25,7 +25,7 @@ _PLAIN = frozenset(("INT", "FLOAT"))
 _LISTS = frozenset(("INTS", "FLOATS"))
 
 
-def attribute_kind(proto: Record, where: str) -> str:
+def attribute_kind(proto: WireRecord, where: str) -> str:
     """ONNX's name of the attribute's type, which old files leave to be seen from the fields.
 
     Raises:
@@ -42,12 +42,12 @@ def attribute_kind(proto: Record, where: str) -> str:
 
 
 def plain_attribute(
-    proto: Record,
+    proto: WireRecord,
     kind: str,
-    constant: Callable[[Record], Constant],
-    dense: Callable[[Record, str], tuple[str, Constant]],
-    subgraph: Callable[[Record], Graph],
-    declared: Callable[[Record], ValueType],
+    constant: Callable[[WireRecord], Constant],
+    dense: Callable[[WireRecord, str], tuple[str, Constant]],
+    subgraph: Callable[[WireRecord], Graph],
+    declared: Callable[[WireRecord], ValueType],
     where: str,
 ) -> Attribute:
     """The value of an attribute.

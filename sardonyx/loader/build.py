@@ -15,18 +15,18 @@ from sardonyx.loader.attributes import attribute_kind, constant_of_node, plain_a
 from sardonyx.loader.functions import (
     INLINED_NODES_LIMIT,
     Context,
+    FunctionScope,
     Key,
-    Scope,
     function_key,
 )
 from sardonyx.loader.naming import NAMING, renamed
 from sardonyx.loader.onnx_format import NEWEST_OPSET
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
-from sardonyx.loader.wire import Record
+from sardonyx.loader.wire import WireRecord
 
 
-class Builder:
+class GraphBuilder:
     """Builds the graph of one model."""
 
     def __init__(
@@ -34,26 +34,28 @@ class Builder:
         graph: Graph,
         tensors: TensorReader,
         types: DeclaredTypes,
-        functions: dict[Key, Record],
+        functions: dict[Key, WireRecord],
     ) -> None:
         self._graph = graph
         self._tensors = tensors
         self._types = types
         self._functions = functions
-        self._constants: dict[Record, Constant] = {}
+        self._constants: dict[WireRecord, Constant] = {}
         self._inlined_nodes = 0
         self._assumed = False
 
-    def build_model(self, proto: Record) -> None:
+    def build_model(self, proto: WireRecord) -> None:
         """Fill the outermost graph.
 
         Raises:
             InvalidGraph: The model is not valid.
             NoSuchFile: A file with its data is missing.
         """
-        self._build(self._graph, proto, Scope(), Context(self._graph.opset))
+        self._build(self._graph, proto, FunctionScope(), Context(self._graph.opset))
 
-    def _build(self, graph: Graph, proto: Record, scope: Scope, context: Context) -> None:
+    def _build(
+        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context
+    ) -> None:
         declared = {}
         for info in (*proto.value_info, *proto.output):
             if info.name:
@@ -116,7 +118,7 @@ class Builder:
             )
         definers[name] = by
 
-    def _value(self, graph: Graph, scope: Scope, name: str, context: Context) -> Value:
+    def _value(self, graph: Graph, scope: FunctionScope, name: str, context: Context) -> Value:
         """A new value that `name` means in the scope; another name where that one is taken."""
         bound = scope.bound.get(name)
         if bound is not None:
@@ -127,7 +129,7 @@ class Builder:
         scope.values[name] = value
         return value
 
-    def _declare(self, value: Value, info: Record) -> None:
+    def _declare(self, value: Value, info: WireRecord) -> None:
         value.declared = self._types.read(info.type, value.name)
         value.doc_string = info.doc_string
         if value.declared is not None and value.declared.kind != "tensor":
@@ -150,11 +152,11 @@ class Builder:
     def _add_nodes(
         self,
         graph: Graph,
-        protos: Sequence[Record],
-        scope: Scope,
+        protos: Sequence[WireRecord],
+        scope: FunctionScope,
         context: Context,
         definers: dict[str, str],
-        declared: dict[str, Record],
+        declared: dict[str, WireRecord],
     ) -> None:
         # Values of all nodes first: nodes may come in any order.
         for index, proto in enumerate(protos):
@@ -210,7 +212,7 @@ class Builder:
         opset[""], self._assumed = NEWEST_OPSET, True
         return NEWEST_OPSET
 
-    def _input(self, name: str, scope: Scope, where: str) -> Value | None:
+    def _input(self, name: str, scope: FunctionScope, where: str) -> Value | None:
         if not name:
             return None
         found = scope.find(name)
@@ -221,7 +223,7 @@ class Builder:
         return found
 
     def _add_constant(
-        self, graph: Graph, proto: Record, scope: Scope, context: Context, where: str
+        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context, where: str
     ) -> None:
         attributes = self._attributes(graph, proto, scope, context, where)
         if len(proto.output) != 1 or not proto.output[0]:
@@ -233,7 +235,7 @@ class Builder:
         self._set_constant(graph, value, constant)
 
     def _attributes(
-        self, graph: Graph, proto: Record, scope: Scope, context: Context, where: str
+        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context, where: str
     ) -> dict[str, Attribute]:
         attributes: dict[str, Attribute] = {}
         for attribute in proto.attribute:
@@ -251,20 +253,20 @@ class Builder:
         return attributes
 
     def _attribute(
-        self, graph: Graph, proto: Record, scope: Scope, context: Context, where: str
+        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context, where: str
     ) -> Attribute:
         kind = attribute_kind(proto, where)
 
-        def subgraph(record: Record) -> Graph:
+        def subgraph(record: WireRecord) -> Graph:
             inner = Graph(record.name, parent=graph)
             inner.doc_string = record.doc_string
-            self._build(inner, record, Scope(scope), context)
+            self._build(inner, record, FunctionScope(scope), context)
             return inner
 
-        def declared(record: Record) -> ValueType:
+        def declared(record: WireRecord) -> ValueType:
             return self._types.read(record, where) or ValueType("opaque")
 
-        def constant(record: Record) -> Constant:
+        def constant(record: WireRecord) -> Constant:
             # Equal messages may be one record: shape arithmetic has the same numbers everywhere.
             found = self._constants.get(record)
             if found is None:
@@ -280,10 +282,10 @@ class Builder:
     def _inline(
         self,
         graph: Graph,
-        call: Record,
+        call: WireRecord,
         key: Key,
         inputs: Sequence[Value | None],
-        scope: Scope,
+        scope: FunctionScope,
         context: Context,
         where: str,
     ) -> None:
@@ -309,7 +311,7 @@ class Builder:
         inner = context.enter(key, opset, f"{call_name}/", arguments)
         if not inner.origin:
             inner = Context(opset, inner.prefix, inner.calls, arguments, (call_name,))
-        body = Scope()
+        body = FunctionScope()
         definers: dict[str, str] = {}
         for index, name in enumerate(function.input):
             self._define(definers, name, "the inputs of the function", graph)
@@ -359,8 +361,8 @@ class Builder:
         )
 
     def _call_arguments(
-        self, call: Record, scope: Scope, context: Context
-    ) -> Iterable[tuple[str, tuple[Record, Scope, Context]]]:
+        self, call: WireRecord, scope: FunctionScope, context: Context
+    ) -> Iterable[tuple[str, tuple[WireRecord, FunctionScope, Context]]]:
         for attribute in call.attribute:
             if not attribute.ref_attr_name:
                 yield attribute.name, (attribute, scope, context)
@@ -368,7 +370,7 @@ class Builder:
                 yield attribute.name, context.arguments[attribute.ref_attr_name]
 
 
-def _omitted(scope: Scope) -> set[str]:
+def _omitted(scope: FunctionScope) -> set[str]:
     """Inputs of the function around a scope that its call omits."""
     while scope.parent is not None:
         scope = scope.parent

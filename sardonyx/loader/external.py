@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sardonyx.base.errors import Fail, InvalidArgument, InvalidGraph, NoSuchFile, message
 from sardonyx.base.files import Identity
 from sardonyx.loader.source import FileSource, Source
-from sardonyx.loader.wire import Record
+from sardonyx.loader.wire import WireRecord
 
 
 class UnknownFolder(InvalidGraph):
@@ -39,7 +39,7 @@ class ExternalFiles:
         """Every file that was opened, and in which state."""
         return [(os.path.abspath(path), file.identity) for path, file in self._files.items()]
 
-    def locate(self, tensor: Record, where: str) -> tuple[Source, int, int | None]:
+    def locate(self, tensor: WireRecord, where: str) -> tuple[Source, int, int | None]:
         """File, offset and, if it is given, size of a tensor's data.
 
         Raises:

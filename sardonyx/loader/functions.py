@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
-from sardonyx.loader.wire import Record
+from sardonyx.loader.wire import WireRecord
 
 if TYPE_CHECKING:
     from sardonyx.ir.value import Value
@@ -21,13 +21,13 @@ INLINED_NODES_LIMIT = 200_000
 Key = tuple[str, str, str]
 
 
-def function_table(functions: Iterable[Record]) -> dict[Key, Record]:
+def function_table(functions: Iterable[WireRecord]) -> dict[Key, WireRecord]:
     """Functions by domain, name and overload.
 
     Raises:
         InvalidGraph: Two are the same.
     """
-    table: dict[Key, Record] = {}
+    table: dict[Key, WireRecord] = {}
     for function in functions:
         key = function_key(function.domain, function.name, function.overload)
         if table.setdefault(key, function) is not function:
@@ -40,10 +40,10 @@ def function_key(domain: str, name: str, overload: str) -> Key:
     return ("" if domain == "ai.onnx" else domain, name, overload)
 
 
-class Scope:
+class FunctionScope:
     """Names that nodes may use, in a graph and those around it."""
 
-    def __init__(self, parent: Scope | None = None) -> None:
+    def __init__(self, parent: FunctionScope | None = None) -> None:
         self.parent = parent
         self.values: dict[str, Value] = {}
         #: Inputs of a function that its call omits.
@@ -53,7 +53,7 @@ class Scope:
 
     def find(self, name: str) -> Value | None:
         """The value that the name means here."""
-        scope: Scope | None = self
+        scope: FunctionScope | None = self
         while scope is not None:
             found = scope.values.get(name)
             if found is not None:
@@ -77,7 +77,7 @@ class Context:
     opset: dict[str, int]
     prefix: str = ""
     calls: tuple[Key, ...] = ()
-    arguments: dict[str, tuple[Record, Scope, Context]] = field(default_factory=dict)
+    arguments: dict[str, tuple[WireRecord, FunctionScope, Context]] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
 
     def enter(
@@ -85,7 +85,7 @@ class Context:
         key: Key,
         opset: dict[str, int],
         prefix: str,
-        arguments: dict[str, tuple[Record, Scope, Context]],
+        arguments: dict[str, tuple[WireRecord, FunctionScope, Context]],
     ) -> Context:
         """The context of the body of a function that is called here.
 

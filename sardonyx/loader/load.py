@@ -11,7 +11,7 @@ from sardonyx.base.errors import Fail, InvalidGraph, InvalidProtobuf, message, t
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.order import sort
 from sardonyx.loader import onnx_format, wire
-from sardonyx.loader.build import Builder
+from sardonyx.loader.build import GraphBuilder
 from sardonyx.loader.foreign import HEAD_BYTES, advice
 from sardonyx.loader.functions import function_table
 from sardonyx.loader.opened import files_beside, open_source
@@ -82,7 +82,7 @@ def load(
     graph.doc_string = model.graph.doc_string
     graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
     tensors = TensorReader(opened, external, allow_missing_data=allow_missing_data)
-    builder = Builder(graph, tensors, DeclaredTypes(model), function_table(model.functions))
+    builder = GraphBuilder(graph, tensors, DeclaredTypes(model), function_table(model.functions))
     try:
         builder.build_model(model.graph)
         sort(graph)
@@ -124,7 +124,7 @@ def facts_of(source: Any) -> dict[str, str]:
     }
 
 
-def decode_model(source: Source) -> wire.Record:
+def decode_model(source: Source) -> wire.WireRecord:
     """The message of a whole model.
 
     Raises:
@@ -150,14 +150,14 @@ def files_of(path: str) -> list[str]:
     left: list[Any] = [decode_model(FileSource(path))]
     while left:
         item = left.pop()
-        if isinstance(item, wire.Record):
+        if isinstance(item, wire.WireRecord):
             held = vars(item)
             for entry in held.get("external_data", ()):
                 if entry.key == "location":
                     places[entry.value] = None
             left += [v for k, v in held.items() if k != "external_data"]
         elif isinstance(item, (list, tuple)) and not isinstance(item, wire.Span):
-            left += [v for v in item if isinstance(v, (wire.Record, list, tuple))]
+            left += [v for v in item if isinstance(v, (wire.WireRecord, list, tuple))]
     folder = os.path.dirname(os.path.abspath(path))
     return [os.path.join(folder, *re.split(r"[/\\]", place)) for place in places if place]
 

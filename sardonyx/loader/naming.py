@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Attribute
-from sardonyx.loader.functions import Scope
+from sardonyx.loader.functions import FunctionScope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ NAMING: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 
 def renamed(
-    attributes: dict[str, Attribute], naming: tuple[str, ...], scope: Scope, where: str
+    attributes: dict[str, Attribute], naming: tuple[str, ...], scope: FunctionScope, where: str
 ) -> dict[str, Attribute]:
     """The attributes with the names that the graph has for the values.
 

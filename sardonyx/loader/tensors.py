@@ -16,7 +16,7 @@ from sardonyx.ir.constant import Array, ArrayData, Constant, Data, Decoded, Spar
 from sardonyx.loader.external import ExternalFiles, UnknownFolder
 from sardonyx.loader.onnx_format import EXTERNAL
 from sardonyx.loader.source import Source
-from sardonyx.loader.wire import Record, Span
+from sardonyx.loader.wire import Span, WireRecord
 
 _ELEMENTS_LIMIT = 1 << 62
 #: A sparse tensor says in a few bytes how much memory to fill with zeros.
@@ -128,7 +128,7 @@ class TensorReader:
         #: Whether contents of others than numbered initializers are in other files.
         self.has_hidden_data = False
 
-    def constant(self, tensor: Record, where: str = "", number: int | None = None) -> Constant:
+    def constant(self, tensor: WireRecord, where: str = "", number: int | None = None) -> Constant:
         """The constant of a `TensorProto`.
 
         Args:
@@ -146,7 +146,7 @@ class TensorReader:
         found.number = number
         return found
 
-    def _constant(self, tensor: Record, where: str) -> Constant:
+    def _constant(self, tensor: WireRecord, where: str) -> Constant:
         where = f"tensor {tensor.name or where}"
         dtype = dtypes.BY_ONNX_ID.get(tensor.data_type)
         if dtype is None:
@@ -200,7 +200,7 @@ class TensorReader:
             )
         return Constant(dtype, shape, TypedData(field, chunks))
 
-    def dense(self, sparse: Record, where: str) -> tuple[str, Constant]:
+    def dense(self, sparse: WireRecord, where: str) -> tuple[str, Constant]:
         """The name and the constant of a `SparseTensorProto`, dense where it is asked for elements.
 
         Raises:
@@ -341,7 +341,7 @@ def _group(bits: int) -> tuple[int, int]:
     return total // 8, total // bits
 
 
-def _string_data(tensor: Record, shape: tuple[int, ...], where: str) -> Data:
+def _string_data(tensor: WireRecord, shape: tuple[int, ...], where: str) -> Data:
     items = tensor.string_data
     if len(items) != math.prod(shape):
         raise InvalidGraph(

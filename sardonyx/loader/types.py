@@ -9,7 +9,7 @@ from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import symbol
 from sardonyx.ir.types import ValueType
-from sardonyx.loader.wire import Record
+from sardonyx.loader.wire import WireRecord
 
 if TYPE_CHECKING:
     from sardonyx.base.sizes import Dim
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class DeclaredTypes:
     """Reads types; dimensions without a name get one that no dimension of the model has."""
 
-    def __init__(self, model: Record) -> None:
+    def __init__(self, model: WireRecord) -> None:
         self._taken: set[str] = set()
         for info in (*model.graph.input, *model.graph.output, *model.graph.value_info):
             self._taken.update(_parameters(info.type))
 
-    def read(self, proto: Record | None, name: str) -> ValueType | None:
+    def read(self, proto: WireRecord | None, name: str) -> ValueType | None:
         """The type that a `TypeProto` declares for the value `name`, None where it declares none.
 
         Raises:
@@ -47,12 +47,12 @@ class DeclaredTypes:
             return ValueType("map", _dtype(proto.map_type.key_type, name), None, value, note)
         return ValueType("opaque", denotation=note) if proto.opaque_type is not None else None
 
-    def _shape(self, shape: Record | None, name: str) -> tuple[Dim, ...] | None:
+    def _shape(self, shape: WireRecord | None, name: str) -> tuple[Dim, ...] | None:
         if shape is None:
             return None
         return tuple(self._dim(dim, f"{name}.{axis}") for axis, dim in enumerate(shape.dim))
 
-    def _dim(self, dim: Record, name: str) -> Dim:
+    def _dim(self, dim: WireRecord, name: str) -> Dim:
         if dim.dim_param:
             return symbol(dim.dim_param)
         if dim.has("dim_value") and dim.dim_value >= 0:
@@ -64,7 +64,7 @@ class DeclaredTypes:
         return symbol(fresh)
 
 
-def _denoted(shape: Record | None) -> tuple[str, ...]:
+def _denoted(shape: WireRecord | None) -> tuple[str, ...]:
     found = tuple(dim.denotation for dim in shape.dim) if shape is not None else ()
     return found if any(found) else ()
 
@@ -77,7 +77,7 @@ def _dtype(number: int, name: str) -> dtypes.DType | None:
     return dtypes.BY_ONNX_ID[number]
 
 
-def _parameters(proto: Record | None) -> Iterator[str]:
+def _parameters(proto: WireRecord | None) -> Iterator[str]:
     if proto is None:
         return
     for inner in (proto.tensor_type, proto.sparse_tensor_type):

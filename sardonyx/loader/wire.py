@@ -52,7 +52,7 @@ class Span(NamedTuple):
     size: int
 
 
-class Record:
+class WireRecord:
     """A message. Its fields are attributes; one that was not set has the default of its kind.
 
     Each kind of message has a class of its own, whose attributes are the defaults.
@@ -106,7 +106,7 @@ class Message:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.record: type[Record] = type(name, (Record,), {"kind": self})
+        self.record: type[WireRecord] = type(name, (WireRecord,), {"kind": self})
         self.table: dict[int, Field] = {}
         self.numbers: dict[int, str] = {}
         self.long: set[str] = set()
@@ -151,7 +151,7 @@ class _BrokenError(Exception):
         self.path: list[str] = []
 
 
-def decode(kind: Message, source: Source, place: Span | None = None) -> Record:
+def decode(kind: Message, source: Source, place: Span | None = None) -> WireRecord:
     """Read a source, or a part of it, as one message.
 
     Raises:
@@ -173,7 +173,7 @@ def decode(kind: Message, source: Source, place: Span | None = None) -> Record:
     return record
 
 
-def _large(record: Record, source: Source, start: int, end: int, depth: int) -> None:
+def _large(record: WireRecord, source: Source, start: int, end: int, depth: int) -> None:
     """Read a message piece by piece, a window of the source at a time."""
     position = start
     while position < end:
@@ -204,7 +204,7 @@ def _large(record: Record, source: Source, start: int, end: int, depth: int) -> 
 
 
 def _enter(
-    record: Record,
+    record: WireRecord,
     field: Field,
     buffer: bytes | None,
     source: Source | None,
@@ -243,7 +243,14 @@ def _enter(
 
 
 def _fields(
-    record: Record, buffer: bytes, position: int, end: int, base: int, depth: int, *, partial: bool
+    record: WireRecord,
+    buffer: bytes,
+    position: int,
+    end: int,
+    base: int,
+    depth: int,
+    *,
+    partial: bool,
 ) -> int:
     """Read the fields in buffer[position:end], which is at `base` in the source.
 
@@ -349,7 +356,7 @@ def _fields(
 
 
 @remembering(4096)
-def _short(kind: Message, data: bytes) -> Record | None:
+def _short(kind: Message, data: bytes) -> WireRecord | None:
     """A whole message; None if it is damaged, as where it is matters then."""
     record = kind.record()
     try:
@@ -375,7 +382,9 @@ def _varint(buffer: bytes, position: int, base: int) -> tuple[int, int]:
     return value & 0xFFFFFFFFFFFFFFFF, position
 
 
-def _unknown(record: Record, buffer: bytes, start: int, position: int, end: int, base: int) -> int:
+def _unknown(
+    record: WireRecord, buffer: bytes, start: int, position: int, end: int, base: int
+) -> int:
     """Skip a field that is in no table; gives the position after it, beyond `end` if incomplete.
 
     Groups, which protobuf has given up, are skipped with all that is in them.

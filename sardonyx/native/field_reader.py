@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.ir.constant import Array
-from sardonyx.native.functions import Begun, Library
+from sardonyx.native.functions import Begun, NativeFunctions
 from sardonyx.native.repeated_fields import MOST_TEXTS
 from sardonyx.runtime.arena import address_of
 
@@ -36,7 +36,7 @@ class RunReader:
         library: Its functions.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: NativeFunctions) -> None:
         self._library = library
         self._used = np.zeros(1, np.int64)
         self._table = np.zeros(2 * MOST_TEXTS + 1, np.int64)

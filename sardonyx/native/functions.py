@@ -15,8 +15,8 @@ from sardonyx.store.cache import default_cache, digest, engine_digest
 from sardonyx.targets.target import host_target
 
 if TYPE_CHECKING:
-    from sardonyx.link.elf import Part
-    from sardonyx.store.machine_code import Units, Waiting
+    from sardonyx.link.elf import ObjectPart
+    from sardonyx.store.machine_code import Units, WaitingUnit
 
 _log = get_logger("library")
 _KIND, _RECORDING = "library", "recording"
@@ -81,7 +81,7 @@ def _cached(kind: str) -> LoadedCode | None:
             return None
 
 
-def _begun(units: Units, functions: Sequence[Program]) -> Waiting:
+def _begun(units: Units, functions: Sequence[Program]) -> WaitingUnit:
     """Have them compiled; what is given waits for it."""
     from sardonyx.llvm.compile import AS_WRITTEN
     from sardonyx.llvm.module import emit_module
@@ -90,7 +90,7 @@ def _begun(units: Units, functions: Sequence[Program]) -> Waiting:
     return units.part(AS_WRITTEN + emit_module(functions, host_target()))
 
 
-def _kept(kind: str, part: Part) -> LoadedCode:
+def _kept(kind: str, part: ObjectPart) -> LoadedCode:
     """The functions, loaded from the cache where that keeps them."""
     from sardonyx.link.blob import blob_of
 
@@ -122,7 +122,7 @@ def provide(kind: str, load: Callable[[], LoadedCode]) -> None:
     global _found, _recording
     with loading_library:
         if kind == _KIND and _found is None:
-            _found = Library(load())
+            _found = NativeFunctions(load())
         elif kind == _RECORDING and _recording is None:
             _recording = Recording(load())
 
@@ -152,10 +152,10 @@ class Begun:
         part = self._wait()
         with loading_library:
             if _found is None:
-                _found = Library(_kept(_KIND, part))
+                _found = NativeFunctions(_kept(_KIND, part))
         self._wait = None
 
-    def if_ready(self) -> Library | None:
+    def if_ready(self) -> NativeFunctions | None:
         """The functions if nobody must wait for them."""
         if self._wait is not None:
             self._units.pump()
@@ -165,7 +165,7 @@ class Begun:
         return library()
 
 
-class Library:
+class NativeFunctions:
     """The functions, callable. Those that hold the interpreter's lock are short.
 
     Attributes:
@@ -227,16 +227,16 @@ class Library:
         self.letting_go: tuple[int, ...] = tuple(code.address(name) for name in names)
 
 
-_found: Library | None = None
+_found: NativeFunctions | None = None
 
 
-def library() -> Library:
+def library() -> NativeFunctions:
     """The library of this process: one, however many threads ask first."""
     global _found
     if _found is None:
         with loading_library:
             if _found is None:
-                _found = Library(_load(_KIND, programs))
+                _found = NativeFunctions(_load(_KIND, programs))
     return _found
 
 

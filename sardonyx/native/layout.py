@@ -7,14 +7,14 @@ thread pool. The tables that they point to are records too. All are parts of int
 from __future__ import annotations
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Operand, Value
+from sardonyx.kernel.language.program import Operand, SsaValue
 from sardonyx.kernel.language.types import I64, PTR, Type
 
 #: Bytes per word; loads and stores below count in words.
 WORD = 8
 
 
-class Record:
+class LayoutRecord:
     """Names of consecutive words; `record["name"]` is the place of one."""
 
     def __init__(self, names: str) -> None:
@@ -29,11 +29,11 @@ class Record:
         """How many words a record has."""
         return len(self.names)
 
-    def read(self, b: Builder, base: Operand, name: str, type: Type = I64) -> Value:
+    def read(self, b: Builder, base: Operand, name: str, type: Type = I64) -> SsaValue:
         """A word of the record at `base`."""
         return b.load(type, base, self._places[name])
 
-    def pointer(self, b: Builder, base: Operand, name: str) -> Value:
+    def pointer(self, b: Builder, base: Operand, name: str) -> SsaValue:
         """A word that is an address."""
         return b.load(PTR, base, self._places[name])
 
@@ -42,17 +42,17 @@ class Record:
         lifted = b.constant(I64, value) if isinstance(value, int) else value
         b.store(lifted, base, self._places[name])
 
-    def place(self, b: Builder, base: Operand, name: str) -> Value:
+    def place(self, b: Builder, base: Operand, name: str) -> SsaValue:
         """The address of a word."""
         return b.offset(base, self._places[name], WORD)
 
-    def at(self, b: Builder, table: Operand, number: Operand) -> Value:
+    def at(self, b: Builder, table: Operand, number: Operand) -> SsaValue:
         """The record `number` of a table of them."""
         return b.offset(table, number, WORD * self.words)
 
 
 #: Tables have an address and a count.
-IMAGE = Record(
+IMAGE = LayoutRecord(
     "array_type inputs input_count axes axis_count binds bind_count tape tape_count"
     " guards guard_count buffers buffer_count sized sized_count events event_count"
     " commands command_count scheduled scheduled_count pointers pointer_count"
@@ -63,39 +63,39 @@ IMAGE = Record(
 #: What of the tables belongs to one segment: from, up to. `moving` and `resting` are pointers:
 #: those to feeds and results are written in every run. `later` is 1 if results get their memory
 #: in it.
-SEGMENT = Record(
+SEGMENT = LayoutRecord(
     "tape tape_end guards guards_end sized sized_end events events_end scheduled scheduled_end"
     " moving moving_end resting resting_end numbers numbers_end measures measures_end"
     " needed needed_end later"
 )
 #: Of each segment in a frame. `stamp` is 0, or grows with every time that it is resolved; `given`
 #: is 1 once its results have memory in this run; `dirty` is 1 until its pointers are written.
-STATE = Record("stamp arena arena_bytes capacity given dirty")
+STATE = LayoutRecord("stamp arena arena_bytes capacity given dirty")
 #: A measured symbol: its slot, the buffer where its value lies, slots: at which byte, its limits.
-MEASURE = Record("slot buffer offset low high")
+MEASURE = LayoutRecord("slot buffer offset low high")
 #: A growing buffer: itself, and its pointers, of which the table `pointers` has a copy at its end.
-GROWN = Record("buffer pointers pointers_end")
+GROWN = LayoutRecord("buffer pointers pointers_end")
 #: Which array among those given to `execute`, and its buffer; its element type, its rank, and where
 #: in the table `shapes` the slots of its sizes begin.
-OUTPUT = Record("item buffer descr rank first_axis")
-INPUT = Record("descr rank first_axis buffer")
+OUTPUT = LayoutRecord("item buffer descr rank first_axis")
+INPUT = LayoutRecord("descr rank first_axis buffer")
 #: A feed's axis that gives a symbol its value.
-BIND = Record("axis slot")
-INSTRUCTION = Record("operation result left right")
+BIND = LayoutRecord("axis slot")
+INSTRUCTION = LayoutRecord("operation result left right")
 #: Two slots that must agree.
-GUARD = Record("left right")
+GUARD = LayoutRecord("left right")
 #: A kernel with slots of sizes; or 0, the number of a step in place of the arguments, and up to
 #: three words that mean what the step says. A kernel of a device is the step LAUNCH, with the slots
 #: of sizes all the same.
-COMMAND = Record("kernel arguments blocks cost scratch")
+COMMAND = LayoutRecord("kernel arguments blocks cost scratch")
 ENTER, JUMP, JUMP_UNLESS, JUMP_IF_LESS, SET, GROW, HOST, LAUNCH, TOGETHER = range(9)
 #: Commands from `first` up to `end`; the slot of how often most of them are done.
-PART = Record("first end trips")
+PART = LayoutRecord("first end trips")
 #: An argument that is an address: its slot's number, the buffer, the tape's slot of the offset.
-POINTER = Record("argument buffer offset")
-NUMBER = Record("argument slot")
+POINTER = LayoutRecord("argument buffer offset")
+NUMBER = LayoutRecord("argument slot")
 
-FRAME = Record(
+FRAME = LayoutRecord(
     "image slots dims bases offsets arguments jobs free states capacities valid clock"
     " scratch_bytes threads parallel_ns detail_a detail_b detail_c"
     " cancel cancel_word command block launches launcher"
@@ -106,54 +106,54 @@ FRAME = Record(
 )
 #: What `resolve` says about a command. `grain`: blocks between two looks at the cancel flag,
 #: `round`: blocks between two returns to Python, `cost`: on as many threads as it gets.
-JOB = Record("blocks threads grain round cost")
+JOB = LayoutRecord("blocks threads grain round cost")
 #: How a kernel of a device is launched: the driver's handle of it, a table of addresses of its
 #: arguments, blocks for each thread block, the most thread blocks; then the driver's record of a
 #: launch, two integers of 32 bits in a word: thread blocks in x and y, those in z and threads in x,
 #: threads in y and z, bytes of shared memory; the queue, and a list of attributes with its length:
 #: there is one for launches of up to `early` thread blocks.
-LAUNCHED = Record(
+LAUNCHED = LayoutRecord(
     "function parameters group most grid_xy grid_z_block_x block_yz shared stream attributes count"
     " early"
 )
 #: The driver's functions for launching and for waiting; the queue of work. `reads` is 1 if steps
 #: read what kernels write: the driver's function `fetch` brings each such word to the table
 #: `mirror`, where there is a place for each measure and, behind them, one for conditions.
-LAUNCHER = Record("launch wait stream reads fetch mirror")
+LAUNCHER = LayoutRecord("launch wait stream reads fetch mirror")
 #: What a replay of a graph needs: the device's context, how arguments are sent, the graph, its
 #: stream, whether to wait; tables of where feeds and results lie and lay, and of what is written
 #: where that differs; whether arguments are to be sent; where kernels note faults; then functions
 #: of the driver, and room for what they give.
-REPLAY = Record(
+REPLAY = LayoutRecord(
     "context staging graph stream waits given known count writes write_count unsent fault"
     " look enter relax copy launch record wait before mode"
 )
 #: How arguments are sent: from where they are written, by way of memory that the device copies
 #: from (0: there must be other memory first), to its own; how many bytes; the C library's memmove.
-STAGING = Record("content source target bytes move")
+STAGING = LayoutRecord("content source target bytes move")
 #: An argument's address, the number of the feed or result it lies in, and the bytes from there.
-WRITE = Record("argument number offset")
+WRITE = LayoutRecord("argument number offset")
 #: What `replay` gives, together: arguments were sent; a kernel has noted a fault. Or, alone: there
 #: must be a `source` first, nothing was done.
 SENT, FAULTY, NO_SOURCE = 1, 2, 4
 #: What lets go of memory that others had: functions of Python that take its lock and give it back,
 #: take the error that is on its way and put it back, the work itself; where the error is between.
-LETTING_GO = Record("lock unlock fetch restore work kind value trace")
+LETTING_GO = LayoutRecord("lock unlock fetch restore work kind value trace")
 #: A hole in the arena.
-HOLE = Record("offset bytes")
+HOLE = LayoutRecord("offset bytes")
 
 #: What a recorded run has: addresses of the kernels by command, and how many rows each of its
 #: TRACKs, which lie behind it, has room for.
-RECORDER = Record("kernels capacity p2 p3 p4 p5 p6 p7")
+RECORDER = LayoutRecord("kernels capacity p2 p3 p4 p5 p6 p7")
 #: Of one thread: how many rows there are, those without room too; where they lie.
-TRACK = Record("count rows p2 p3 p4 p5 p6 p7")
+TRACK = LayoutRecord("count rows p2 p3 p4 p5 p6 p7")
 #: Blocks of a command that a thread did in one go, and what the clock said before and after.
-SPAN = Record("command begin end blocks started ended")
+SPAN = LayoutRecord("command begin end blocks started ended")
 
 #: A set of processors as the system has it, one bit each; Linux knows 8,192 at most.
 MASK_WORDS = 128
 #: Words that different threads write lie on different cache lines.
-POOL = Record(
+POOL = LayoutRecord(
     "generation g1 g2 g3 g4 g5 g6 g7"
     " active a1 a2 a3 a4 a5 a6 a7"
     " open sleepers joining stop s1 s2 s3 s4"
@@ -164,7 +164,7 @@ POOL = Record(
 )
 #: Of a command's blocks: the next one, and the one behind the last. Portions follow each other, and
 #: there are at most so many: to write one costs as much as to claim from it.
-PORTION = Record("next end p2 p3 p4 p5 p6 p7")
+PORTION = LayoutRecord("next end p2 p3 p4 p5 p6 p7")
 MOST_PORTIONS = 8
 
 # What `resolve` can give.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Operand, Value
+from sardonyx.kernel.language.program import Operand, SsaValue
 from sardonyx.kernel.language.types import I32, I64, PTR
 from sardonyx.native.layout import (
     FRAME,
@@ -19,7 +19,7 @@ from sardonyx.native.layout import (
 )
 
 
-def start(name: str) -> tuple[Builder, Operand, Value, Value, Value]:
+def start(name: str) -> tuple[Builder, Operand, SsaValue, SsaValue, SsaValue]:
     """The beginning of `i64 name(frame, segment)`: builder, frame, image, segment, its state."""
     b = Builder(name, [("frame", PTR), ("segment", I64)], result=I64)
     frame, number = b.parameter("frame"), b.parameter("segment")
@@ -37,7 +37,7 @@ def each(b: Builder, segment: Operand, table: str) -> Iterator[Operand]:
         yield number
 
 
-def reads(b: Builder, frame: Operand) -> Value:
+def reads(b: Builder, frame: Operand) -> SsaValue:
     """Whether steps read memory of a device."""
     found = b.variable(0, I64)
     launcher = FRAME.pointer(b, frame, "launcher")

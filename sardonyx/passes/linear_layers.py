@@ -19,7 +19,7 @@ _MOST_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LinearLayer:
     """A linear layer, and what lies between it and an image.
 
     Attributes:
@@ -50,7 +50,7 @@ def made_for_one(graph: Graph, value: Value, op_types: Iterable[str]) -> Node | 
     return made if value.use_count == 1 and not value.is_graph_output else None
 
 
-def layer_of(graph: Graph, image: Value, channels: int, out: int) -> Layer | None:
+def layer_of(graph: Graph, image: Value, channels: int, out: int) -> LinearLayer | None:
     """The linear layer that an image comes from, if one with fewer products can replace it."""
     steps: list[tuple[Node, int]] = []
     value, axis = image, 1
@@ -108,7 +108,7 @@ def _may_copy(wanted: Value | None, axis: int) -> bool:
 
 def _checked(
     product: Node, bias: Value | None, steps: list[tuple[Node, int]], channels: int, out: int
-) -> Layer | None:  # fmt: skip
+) -> LinearLayer | None:  # fmt: skip
     weight = product.inputs[1]
     if weight is None or not is_same_always(weight) or weight.shape is None:
         return None
@@ -121,4 +121,4 @@ def _checked(
     given = weight.shape[0]
     if given * out >= given * channels + channels * out:
         return None  # a narrow layer between two wide ones
-    return Layer(product, bias, tuple(reversed(steps)))
+    return LinearLayer(product, bias, tuple(reversed(steps)))

@@ -29,7 +29,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch, apply
 from sardonyx.ir.value import Value
-from sardonyx.passes.linear_layers import Layer, is_same_always, layer_of, made_for_one
+from sardonyx.passes.linear_layers import LinearLayer, is_same_always, layer_of, made_for_one
 
 #: First version of the operator set whose Slice takes its bounds as inputs.
 _SLICES = 10
@@ -247,7 +247,7 @@ class _Mixing:
             made.elements = (*before, self.out, *after)
         return made
 
-    def _layer_of(self, layer: Layer, weight: Value, part: _Part) -> Value:
+    def _layer_of(self, layer: LinearLayer, weight: Value, part: _Part) -> Value:
         """The linear layer with the weights behind it, and its steps again."""
         x, own = layer.product.inputs
         assert x is not None and own is not None and own.shape  # noqa: S101, PT018 - seen

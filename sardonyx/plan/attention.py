@@ -11,7 +11,7 @@ from dataclasses import replace
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
-from sardonyx.plan.groups import Attention, Group, Product, Rows, Stage
+from sardonyx.plan.groups import Attention, Contraction, Group, LoopNest, Stage
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -27,7 +27,7 @@ def fuse_attention(groups: list[Group]) -> list[Group]:
     fused: dict[Group, Attention] = {}
     gone: set[Group] = set()
     for group in groups:
-        if not isinstance(group, Product):
+        if not isinstance(group, Contraction):
             continue
         whole = _with_whole_axes(group, group.left.at) if group.left.op == "load" else group
         parts = _parts(whole, writers)
@@ -40,12 +40,14 @@ def fuse_attention(groups: list[Group]) -> list[Group]:
     return [fused.get(g, g) for g in groups if g not in gone]
 
 
-def _parts(second: Product, writers: dict[object, Group]) -> tuple[Product, Rows] | None:
+def _parts(
+    second: Contraction, writers: dict[object, Group]
+) -> tuple[Contraction, LoopNest] | None:
     """The product and the softmax that feed the left factor of `second`, and nothing else."""
     if second.left.op != "load":
         return None
     rows = writers.get(second.left.tensor)
-    if not isinstance(rows, Rows) or not _is_softmax(rows):
+    if not isinstance(rows, LoopNest) or not _is_softmax(rows):
         return None
     final = rows.stages[-1].root
     if final.is_output or final.readers != [second.contraction]:
@@ -56,7 +58,7 @@ def _parts(second: Product, writers: dict[object, Group]) -> tuple[Product, Rows
         return None
     source = _source(rows.stages[0].body)
     first = writers.get(source.tensor) if source is not None else None
-    if not isinstance(first, Product) or first.root.is_output:
+    if not isinstance(first, Contraction) or first.root.is_output:
         return None
     members = set(rows.roots)
     if any(r not in members for r in first.root.readers):
@@ -64,7 +66,7 @@ def _parts(second: Product, writers: dict[object, Group]) -> tuple[Product, Rows
     return first, rows
 
 
-def _is_softmax(rows: Rows) -> bool:
+def _is_softmax(rows: LoopNest) -> bool:
     """max of x; e = exp(x - max); sum of e; e / sum; the latter two perhaps guarded."""
     guards = [s for s in rows.stages if _is_guard(s)]
     whole = [s for s in rows.stages if not _is_guard(s)]
@@ -119,7 +121,7 @@ def _widened(x: Scalar) -> Scalar:
     return x.arguments[0] if widens else x
 
 
-def _is_over_what_is_summed(rows: Rows, second: Product) -> bool:
+def _is_over_what_is_summed(rows: LoopNest, second: Contraction) -> bool:
     """Whether the weights of one sum, rather than others, add up to 1."""
     (inner,) = (i for i in rows.inner if i != 0)
     axis = rows.stages[-1].indices.index(inner)
@@ -130,7 +132,7 @@ def _value(stage: Stage) -> Scalar:
     return scalar.load(stage.root.buffer, stage.indices)
 
 
-def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
+def _combine(first: Contraction, rows: LoopNest, second: Contraction) -> Attention | None:
     """Both products in the variables of the second; None where the roles do not fit."""
     loops, reduced, weights = second.loops, second.reduced, second.left
     values, epilogue, result = second.right, second.epilogue, second.result
@@ -195,7 +197,7 @@ def _combine(first: Product, rows: Rows, second: Product) -> Attention | None:
     )
 
 
-def _hidden(rows: Rows, weights: Scalar, scores: Scalar) -> Scalar | None:
+def _hidden(rows: LoopNest, weights: Scalar, scores: Scalar) -> Scalar | None:
     """What goes into the softmax in the variables of its weights; None where they do not fit.
 
     Args:
@@ -226,7 +228,7 @@ def _without_zeros(x: Scalar) -> Scalar:
     return x
 
 
-def _with_whole_axes(product: Product, indices: tuple[Dim, ...]) -> Product:
+def _with_whole_axes(product: Contraction, indices: tuple[Dim, ...]) -> Contraction:
     """The product in variables that `indices` are, where these count through several.
 
     Whoever takes tokens from an image (y, x), or writes them as one, splits their axis: of

@@ -16,7 +16,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import extent_of, nodes_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.roles import roles
 from sardonyx.plan.weights import Weights, depends, weights_of, without_casts
 from sardonyx.tensor import scalar
@@ -55,7 +55,7 @@ class Blockwise:
         given: Digit and scale where the left factor has them already.
     """
 
-    group: Product
+    group: Contraction
     digit: Buffer
     weight: Buffer
     block: int
@@ -79,7 +79,7 @@ class Blockwise:
         return blocks
 
 
-def in_blocks(group: Product) -> Blockwise | None:
+def in_blocks(group: Contraction) -> Blockwise | None:
     """The contraction with its factors as codes; None where the right one is not."""
     found = roles(group)
     if found is None or found[0] or group.accumulator is not dtypes.FLOAT:
@@ -124,7 +124,7 @@ def _is_matrix(left: Scalar, count: Dim) -> bool:
 
 
 def _blockwise(
-    group: Product,
+    group: Contraction,
     rows: list[Dim],
     columns: list[Dim],
     reduced: list[Dim],

@@ -12,8 +12,8 @@ from dataclasses import replace
 from sardonyx.base.dtypes import DType
 from sardonyx.base.interning import WeakTable
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.groups import Attention, Product, Rows, Stage
-from sardonyx.plan.inline import Root
+from sardonyx.plan.groups import Attention, Contraction, LoopNest, Stage
+from sardonyx.plan.inline import Materialized
 from sardonyx.plan.layout import row_major
 from sardonyx.tensor.commuting import Commuting
 from sardonyx.tensor.rewriting import Renaming
@@ -22,7 +22,7 @@ from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 from sardonyx.tensor.traverse import loads_of
 
 Strides = tuple[Dim, ...]
-Shareable = Rows | Product | Attention
+Shareable = LoopNest | Contraction | Attention
 
 # Weak, as all that is interned: placeholders stand for buffers of models that still are.
 _PLACEHOLDERS: WeakTable[tuple[int, tuple[Dim, ...], DType], Buffer] = WeakTable()
@@ -52,7 +52,7 @@ class Canonical:
         self.buffers: dict[Buffer, Buffer] = {}
         self._strides_before = strides
         self._renaming = Renaming(self._rename)
-        self._commuting = Commuting(group.result if isinstance(group, Product) else None)
+        self._commuting = Commuting(group.result if isinstance(group, Contraction) else None)
         self.strides: dict[Tensor, Strides] = {}
         self.group = self._renamed(group)
         del self._renaming, self._commuting  # the former holds what holds it
@@ -73,13 +73,13 @@ class Canonical:
             self._rename(x.buffer)
         return self._renaming.visit(body)
 
-    def _root(self, root: Root) -> Root:
+    def _root(self, root: Materialized) -> Materialized:
         return replace(root, buffer=self._rename(root.buffer), readers=[], bodies=())
 
     def _renamed(self, group: Shareable) -> Shareable:
-        if isinstance(group, Rows):
+        if isinstance(group, LoopNest):
             return self._rows(group)
-        return self._product(group) if isinstance(group, Product) else self._attention(group)
+        return self._product(group) if isinstance(group, Contraction) else self._attention(group)
 
     def _attention(self, group: Attention) -> Attention:
         return replace(
@@ -89,14 +89,14 @@ class Canonical:
             result=self._body(group.result), epilogue=self._body(group.epilogue),
         )  # fmt: skip
 
-    def _rows(self, group: Rows) -> Rows:
+    def _rows(self, group: LoopNest) -> LoopNest:
         stages = []
         for s in group.stages:
             body = self._body(s.body)
             stages.append(Stage(self._root(s.root), s.kind, body, s.indices, s.full, s.stored))
-        return Rows(group.outer, group.inner, stages)
+        return LoopNest(group.outer, group.inner, stages)
 
-    def _product(self, group: Product) -> Product:
+    def _product(self, group: Contraction) -> Contraction:
         left, right = self._body(group.left), self._body(group.right)
         result, epilogue = self._body(group.result), self._body(group.epilogue)
         return replace(
@@ -121,7 +121,7 @@ class LatestCanonical:
 
 def structure_of(g: Shareable) -> tuple[object, ...]:
     """What a group over placeholders consists of."""
-    if isinstance(g, Rows):
+    if isinstance(g, LoopNest):
         stages = tuple(
             (s.root.buffer, s.kind, s.body, s.indices, s.full, s.stored) for s in g.stages
         )
@@ -137,7 +137,7 @@ def structure_of(g: Shareable) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def as_rows(product: Product) -> Rows:
+def as_rows(product: Contraction) -> LoopNest:
     """A contraction as a plain sum and the epilogue that reads it: for what no fast form takes."""
     from sardonyx.tensor import scalar
 
@@ -147,5 +147,5 @@ def as_rows(product: Product) -> Rows:
     final = Stage(product.root, "map", product.epilogue, product.at, False)
     if product.contraction is product.root or product.contraction.buffer is product.root.buffer:
         total.stored = True
-        return Rows(product.loops, product.reduced, [total])
-    return Rows(product.loops, product.reduced, [total, final])
+        return LoopNest(product.loops, product.reduced, [total])
+    return LoopNest(product.loops, product.reduced, [total, final])

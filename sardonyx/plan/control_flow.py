@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from sardonyx.base.records import dataclass
 from sardonyx.plan.plan import Command, Plan
-from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Together
+from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, SetSize, Together
 
 #: Parameters of a turn: the tables on the device, a word that is not 0 once something is wrong, and
 #: what the driver calls its two conditions, or 0.
@@ -25,7 +25,7 @@ _KIND = 1 << 40
 GUARD, MEASURE, SIZE, OFFSET = (_KIND * k for k in range(1, 5))
 
 
-class Unsteerable(Exception):
+class NotOnDevice(Exception):
     """A plan that a device cannot steer; the text says why."""
 
 
@@ -47,13 +47,13 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ControlSteps:
     """Steps that no kernel lies between, and what is decided then.
 
     Attributes:
         number: Of the turn.
         command: Of its first step; faults name it.
-        steps: `Set` and `Enter` steps, by number.
+        steps: `SetSize` and `Enter` steps, by number.
         gate: What is decided; None if nothing is.
     """
 
@@ -76,10 +76,10 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ControlChoice:
     """A branch: what is done if the turn lets the run in, and if not."""
 
-    turn: Turn
+    control: ControlSteps
     then: tuple[Node, ...]
     otherwise: tuple[Node, ...]
 
@@ -88,22 +88,22 @@ class Choice:
 class Loop:
     """A loop: `first` decides whether it begins, `last`, behind the body, whether it goes on."""
 
-    first: Turn
+    first: ControlSteps
     body: tuple[Node, ...]
-    last: Turn
+    last: ControlSteps
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class ParallelParts:
     """Parts of which none needs another."""
 
     parts: tuple[tuple[Node, ...], ...]
 
 
-Node = Launch | Turn | Choice | Loop | Parallel
+Node = Launch | ControlSteps | ControlChoice | Loop | ParallelParts
 
 
-def fault_of_turn(code: int) -> tuple[int, int]:
+def fault_of_control(code: int) -> tuple[int, int]:
     """The kind of a fault, and the number of what it belongs to; 0 if it is none of a turn's."""
     return code // _KIND * _KIND, code % _KIND
 
@@ -150,21 +150,21 @@ def stretches_of(plan: Plan, apart: Container[int], least: int) -> list[range]:
     return found
 
 
-def tree_of(plan: Plan) -> tuple[tuple[Node, ...], tuple[Turn, ...]]:
+def tree_of(plan: Plan) -> tuple[tuple[Node, ...], tuple[ControlSteps, ...]]:
     """The nodes of a plan, and all turns in them in order.
 
     Raises:
-        Unsteerable: Something grows, is done by the host, or is not where it is known to be.
+        NotOnDevice: Something grows, is done by the host, or is not where it is known to be.
     """
     reader = _Reader(plan)
     nodes = reader.nodes(0, len(plan.commands))
-    return nodes, tuple(reader.turns)
+    return nodes, tuple(reader.controls)
 
 
 class _Reader:
     def __init__(self, plan: Plan) -> None:
         self.commands = plan.commands
-        self.turns: list[Turn] = []
+        self.controls: list[ControlSteps] = []
 
     def nodes(self, first: int, end: int) -> tuple[Node, ...]:
         """What the commands from `first` up to `end` do."""
@@ -176,20 +176,20 @@ class _Reader:
             match command:
                 case Command():
                     if command.host is not None:
-                        raise Unsteerable(f"{command.where} is done by the host")
+                        raise NotOnDevice(f"{command.where} is done by the host")
                     if steps:
-                        found.append(self._turn(steps))
+                        found.append(self._control(steps))
                         steps = []
                     found.append(Launch(at))
                     at += 1
-                case Set() | Enter():
+                case SetSize() | Enter():
                     steps.append(at)
                     at += 1
                 case Together(parts) if len(parts) > 1:
                     if steps:
-                        found.append(self._turn(steps))
+                        found.append(self._control(steps))
                         steps = []
-                    found.append(Parallel(tuple(self.nodes(p.first, p.end) for p in parts)))
+                    found.append(ParallelParts(tuple(self.nodes(p.first, p.end) for p in parts)))
                     at = parts[-1].end
                 case Together():
                     at += 1
@@ -202,23 +202,25 @@ class _Reader:
                     found.append(choice)
                     steps = []
                 case Grow():
-                    raise Unsteerable("a value grows from trip to trip, or differs in size")
+                    raise NotOnDevice("a value grows from trip to trip, or differs in size")
                 case _:
-                    raise Unsteerable(f"step {at} leads to where nothing is known to begin")
+                    raise NotOnDevice(f"step {at} leads to where nothing is known to begin")
         if steps:
-            found.append(self._turn(steps))
+            found.append(self._control(steps))
         return tuple(found)
 
-    def _turn(self, steps: list[int], gate: Gate | None = None, command: int = -1) -> Turn:
+    def _control(
+        self, steps: list[int], gate: Gate | None = None, command: int = -1
+    ) -> ControlSteps:
         first = steps[0] if steps else command
-        made = Turn(len(self.turns), first, tuple(steps), gate)
-        self.turns.append(made)
+        made = ControlSteps(len(self.controls), first, tuple(steps), gate)
+        self.controls.append(made)
         return made
 
     def _leading(self, first: int, end: int) -> tuple[int, ...]:
         """The steps that a part of the plan begins with."""
         at = first
-        while at < end and isinstance(self.commands[at], (Set, Enter)):
+        while at < end and isinstance(self.commands[at], (SetSize, Enter)):
             at += 1
         return tuple(range(first, at))
 
@@ -239,37 +241,37 @@ class _Reader:
         end = leave.target
         back = self.commands[end - 1]
         if not isinstance(back, JumpIfLess) or back.target != begin:
-            raise Unsteerable(f"the loop at step {at} does not go back where it begins")
+            raise NotOnDevice(f"the loop at step {at} does not go back where it begins")
         last = end - 1
         exit_ = self.commands[last - 1]
         flag = None
         if isinstance(exit_, JumpUnless) and exit_.target == end:
             flag = last = last - 1
         entering = self._leading(begin, last)
-        first = self._turn(steps, Gate(at if at < test else None, test, entering), at)
+        first = self._control(steps, Gate(at if at < test else None, test, entering), at)
         closing = last
-        while closing > begin + len(entering) and isinstance(self.commands[closing - 1], Set):
+        while closing > begin + len(entering) and isinstance(self.commands[closing - 1], SetSize):
             closing -= 1
         body = self.nodes(begin + len(entering), closing)
-        again = self._turn([*range(closing, last)], Gate(flag, end - 1, entering), last)
+        again = self._control([*range(closing, last)], Gate(flag, end - 1, entering), last)
         return Loop(first, body, again), end
 
-    def _choice(self, at: int, steps: list[int]) -> tuple[Choice, int]:
+    def _choice(self, at: int, steps: list[int]) -> tuple[ControlChoice, int]:
         jump = self.commands[at]
         assert isinstance(jump, JumpUnless)  # noqa: S101 - the caller has looked
         middle = jump.target
         skip = self.commands[middle - 1]
         if not isinstance(skip, Jump) or not at < middle <= skip.target:
-            raise Unsteerable(f"the branch at step {at} does not end where it is known to")
+            raise NotOnDevice(f"the branch at step {at} does not end where it is known to")
         end = skip.target
         closing = self.commands[end - 1]
         if not isinstance(closing, Jump) or closing.target != end:
-            raise Unsteerable(f"the branch at step {at} does not end where it is known to")
+            raise NotOnDevice(f"the branch at step {at} does not end where it is known to")
         arms = (at + 1, middle - 1), (middle, end - 1)
         leading = [self._leading(*arm) for arm in arms]
-        turn = self._turn(steps, Gate(at, None, *leading), at)
+        control = self._control(steps, Gate(at, None, *leading), at)
         then, otherwise = (
             self.nodes(first + len(skipped), last)
             for (first, last), skipped in zip(arms, leading, strict=True)
         )
-        return Choice(turn, then, otherwise), end
+        return ControlChoice(control, then, otherwise), end

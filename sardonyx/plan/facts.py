@@ -110,7 +110,7 @@ class PlanFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class FactSums:
     """Of what a group computes, what `CommandFacts` says of its sums of products."""
 
     main: str
@@ -120,11 +120,11 @@ class Sums:
 
 def sums_of(
     groups: Iterable[Group], origins: Mapping[Tensor, tuple[str, ...]]
-) -> dict[Tensor, Sums]:
+) -> dict[Tensor, FactSums]:
     """For what groups compute, and where that contains sums of products."""
     rows = [(group, root) for group in groups for root in group.roots]
     stored = {root.tensor for _, root in rows}
-    found: dict[Tensor, Sums] = {}
+    found: dict[Tensor, FactSums] = {}
     for group, root in rows:
         inlined = topological(operands_of(root.tensor), stored)
         sums = [t for t in (*inlined, root.tensor) if isinstance(t, Contract)]
@@ -133,7 +133,7 @@ def sums_of(
             is_fused = isinstance(group, Attention) and len(names) > 1
             work = sizes.total(sizes.product((2, *t.shape, *t.extents)) for t in sums)
             name = names[0] if names else ""
-            found[root.tensor] = Sums(name, "Attention" if is_fused else "", work)
+            found[root.tensor] = FactSums(name, "Attention" if is_fused else "", work)
     return found
 
 

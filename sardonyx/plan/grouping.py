@@ -7,10 +7,10 @@ from collections.abc import Container, Mapping
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import Axes
-from sardonyx.plan.groups import Group, Product, Rows, Special, Stage
-from sardonyx.plan.inline import Root
+from sardonyx.plan.groups import Contraction, CustomKernel, Group, LoopNest, Stage
+from sardonyx.plan.inline import Materialized
+from sardonyx.plan.loop_nest_builder import LoopNestBuilder
 from sardonyx.plan.reach import Reach, loops_over
-from sardonyx.plan.rows_builder import RowsBuilder
 from sardonyx.tensor.composition import bind
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
@@ -27,7 +27,7 @@ from sardonyx.tensor.traverse import loads_of
 
 
 def make_groups(
-    roots: list[Root],
+    roots: list[Materialized],
     *,
     fuse: bool = True,
     apart: Container[Tensor] = (),
@@ -42,22 +42,24 @@ def make_groups(
         measured: Where symbols come from that only a run brings.
     """
     reach = Reach(roots, measured)
-    taken: dict[Root, Group] = {}
+    taken: dict[Materialized, Group] = {}
     for root in roots:
         if isinstance(root.tensor, Contract) and root not in taken:
             product = _with_epilogue(root, reach, taken, apart) if fuse else _alone(root)
             taken[root] = taken[product.root] = product
     for root in roots:
         if isinstance(root.tensor, Reduce) and root not in taken:
-            rows = RowsBuilder(root, reach, taken).build(fuse)
+            rows = LoopNestBuilder(root, reach, taken).build(fuse)
             for member in rows.roots:
                 taken[member] = rows
-    calls: dict[object, Special] = {}
+    calls: dict[object, CustomKernel] = {}
     for root in roots:
         if root in taken:
             continue
         if isinstance(root.tensor, Call):
-            special = calls.setdefault(root.tensor.invocation, Special(root.tensor, root.operands))
+            special = calls.setdefault(
+                root.tensor.invocation, CustomKernel(root.tensor, root.operands)
+            )
             special.outputs.append(root)
             taken[root] = special
         else:
@@ -89,33 +91,33 @@ def _in_order(groups: list[Group], reach: Reach) -> list[Group]:
     return list(done)
 
 
-def _members(group: Group) -> list[Root]:
-    return [group.root, group.contraction] if isinstance(group, Product) else group.roots
+def _members(group: Group) -> list[Materialized]:
+    return [group.root, group.contraction] if isinstance(group, Contraction) else group.roots
 
 
-def pointwise(root: Root) -> Rows:
+def pointwise(root: Materialized) -> LoopNest:
     """The group that computes one map alone."""
     outer = loops_over(root.tensor.shape, "o")
     body = rewrite(root.bodies[0], atoms=bind(indices(root.tensor.shape), outer))
-    return Rows(outer, (), [Stage(root, "map", body, outer, False)])
+    return LoopNest(outer, (), [Stage(root, "map", body, outer, False)])
 
 
-def sum_alone(root: Root) -> Rows:
+def sum_alone(root: Materialized) -> LoopNest:
     """The group that computes one reduction alone."""
     tensor = root.tensor
     assert isinstance(tensor, Reduce)  # noqa: S101 - narrows the type for the checker
     outer, inner = loops_over(tensor.shape, "o"), loops_over(tensor.extents, "n")
     atoms = bind(indices(tensor.shape), outer) | bind(reduced_indices(tensor.extents), inner)
     body = rewrite(root.bodies[0], atoms=atoms)
-    return Rows(outer, inner, [Stage(root, tensor.kind, body, outer, True)])
+    return LoopNest(outer, inner, [Stage(root, tensor.kind, body, outer, True)])
 
 
 # -- contractions -----------------------------------------------------------------------------
 
 
 def _with_epilogue(
-    root: Root, reach: Reach, taken: dict[Root, Group], apart: Container[Tensor]
-) -> Product:
+    root: Materialized, reach: Reach, taken: dict[Materialized, Group], apart: Container[Tensor]
+) -> Contraction:
     contract = root.tensor
     assert isinstance(contract, Contract)  # noqa: S101 - narrows the type for the checker
     reader = root.readers[0] if len(root.readers) == 1 and not root.is_output else None
@@ -133,7 +135,7 @@ def _with_epilogue(
     return _alone(root)
 
 
-def _alone(root: Root) -> Product:
+def _alone(root: Materialized) -> Contraction:
     contract = root.tensor
     loops = loops_over(contract.shape, "o")
     return _product(root, root, loops, indices(contract.shape), loops, None)
@@ -143,7 +145,7 @@ def _has_opaque(x: Scalar) -> bool:
     return any(sizes.opaque_in(i) for i in x.at)
 
 
-def _fused(root: Root, reader: Root, result: Scalar) -> Product:
+def _fused(root: Materialized, reader: Materialized, result: Scalar) -> Contraction:
     loops = loops_over(reader.tensor.shape, "o")
     moved = rewrite(reader.bodies[0], atoms=bind(indices(reader.tensor.shape), loops))
     at = rewrite(result, atoms=bind(indices(reader.tensor.shape), loops)).payload[1]
@@ -151,13 +153,13 @@ def _fused(root: Root, reader: Root, result: Scalar) -> Product:
 
 
 def _product(
-    root: Root,
-    contraction: Root,
+    root: Materialized,
+    contraction: Materialized,
     loops: tuple[Dim, ...],
     own: tuple[Dim, ...],
     at: tuple[Dim, ...],
     epilogue: Scalar | None,
-) -> Product:
+) -> Contraction:
     contract = contraction.tensor
     assert isinstance(contract, Contract)  # noqa: S101 - narrows the type for the checker
     reduced = loops_over(contract.extents, "n")
@@ -168,7 +170,7 @@ def _product(
     axes = Axes((loops, reduced), bodies, [(root.buffer, loops)])
     axes.split()
     left, right, result, final = axes.bodies
-    return Product(
+    return Contraction(
         root, contraction, tuple(axes.spaces[0]), axes.stores[0][1], tuple(axes.spaces[1]),
         left, right, contract.accumulator, result, final,
     )  # fmt: skip

@@ -1,12 +1,12 @@
 """Kernels to be: which roots are computed together, over which index variables.
 
-- `Rows`: maps and reductions over one domain, `outer` times `inner`. Reductions run over all of
+- `LoopNest`: maps and reductions over one domain, `outer` times `inner`. Reductions run over all of
   `inner`; maps over `outer` alone or over both. A chain of reductions with pointwise work between
   them (softmax, normalisation) is one such group; a pointwise kernel is one without `inner`.
-- `Product`: one contraction with the pointwise map that reads it as epilogue.
+- `Contraction`: one contraction with the pointwise map that reads it as epilogue.
 - `Attention`: a contraction whose result goes through a softmax into another contraction, so that
   the scores between them never lie in memory.
-- `Special`: one invocation of a kernel program with loops of its own.
+- `CustomKernel`: one invocation of a kernel program with loops of its own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import field
 from sardonyx.base.dtypes import DType
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.inline import Root
+from sardonyx.plan.inline import Materialized
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Call
 
 
 @dataclass(eq=False, slots=True)
 class Stage:
-    """One member of a `Rows` group, in the group's index variables.
+    """One member of a `LoopNest` group, in the group's index variables.
 
     Attributes:
         root: The root that it computes.
@@ -34,7 +34,7 @@ class Stage:
         stored: Whether anything outside the group reads it.
     """
 
-    root: Root
+    root: Materialized
     kind: str
     body: Scalar
     indices: tuple[Dim, ...]
@@ -43,7 +43,7 @@ class Stage:
 
 
 @dataclass(eq=False, slots=True)
-class Rows:
+class LoopNest:
     """Maps and reductions over one domain. See the module's text."""
 
     outer: tuple[Dim, ...]
@@ -51,13 +51,13 @@ class Rows:
     stages: list[Stage]
 
     @property
-    def roots(self) -> list[Root]:
+    def roots(self) -> list[Materialized]:
         """The roots that the group computes."""
         return [s.root for s in self.stages]
 
 
 @dataclass(eq=False, slots=True)
-class Product:
+class Contraction:
     """A contraction over the index variables `loops`, and its epilogue.
 
     Attributes:
@@ -73,8 +73,8 @@ class Product:
         epilogue: What is stored.
     """
 
-    root: Root
-    contraction: Root
+    root: Materialized
+    contraction: Materialized
     loops: tuple[Dim, ...]
     at: tuple[Dim, ...]
     reduced: tuple[Dim, ...]
@@ -85,7 +85,7 @@ class Product:
     epilogue: Scalar
 
     @property
-    def roots(self) -> list[Root]:
+    def roots(self) -> list[Materialized]:
         """The roots that the group computes."""
         return [self.root]
 
@@ -115,8 +115,8 @@ class Attention:
         guarded: Whether a query all of whose scores are minus infinity gets zeros, not NaN.
     """
 
-    root: Root
-    inner: tuple[Root, ...]
+    root: Materialized
+    inner: tuple[Materialized, ...]
     batch: tuple[Dim, ...]
     row: Dim
     key: Dim
@@ -133,18 +133,18 @@ class Attention:
     guarded: bool = False
 
     @property
-    def roots(self) -> list[Root]:
+    def roots(self) -> list[Materialized]:
         """The roots that the group computes."""
         return [self.root]
 
 
 @dataclass(eq=False, slots=True)
-class Special:
+class CustomKernel:
     """One invocation of a special kernel: the roots are its outputs that are used."""
 
     call: Call
     operands: tuple[Scalar, ...]
-    outputs: list[Root] = field(default_factory=list)
+    outputs: list[Materialized] = field(default_factory=list)
 
     @property
     def views(self) -> list[tuple[Buffer, tuple[Dim, ...], tuple[Dim, ...]]]:
@@ -153,9 +153,9 @@ class Special:
         return [(o.buffer, s, o.at) for o, s in zip(self.operands, shapes, strict=True)]
 
     @property
-    def roots(self) -> list[Root]:
+    def roots(self) -> list[Materialized]:
         """The roots that the group computes."""
         return self.outputs
 
 
-Group = Rows | Product | Attention | Special
+Group = LoopNest | Contraction | Attention | CustomKernel

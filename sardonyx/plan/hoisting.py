@@ -14,7 +14,7 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.codes import codes_of, index_atoms
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.requantise import is_fixed
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import remake, rewrite
@@ -27,7 +27,7 @@ _MOST = 1 << 16
 _KEPT = (0.0, 1.0, -1.0)
 
 
-def with_numbers(group: Product, stored: Callable[[Map], Buffer]) -> Product:
+def with_numbers(group: Contraction, stored: Callable[[Map], Buffer]) -> Contraction:
     """A contraction of codes with what its epilogue computes from constants loaded.
 
     Args:

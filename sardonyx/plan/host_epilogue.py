@@ -6,7 +6,7 @@ from sardonyx.base.object_types import ObjectType
 from sardonyx.plan.plan import TAKE, Command, HostSignature, Plan, PointerArgument
 
 
-def late_commands(plan: Plan) -> list[tuple[int, Command, HostSignature]] | None:
+def epilogue_commands(plan: Plan) -> list[tuple[int, Command, HostSignature]] | None:
     """The host's commands, if they come last, read tensors, and give objects to outputs alone."""
     if len(plan.segments) > 1 or any(x.dtype.is_code for x in plan.inputs):
         return None

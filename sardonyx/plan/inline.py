@@ -1,8 +1,8 @@
 """Which tensors get memory of their own, and which are computed where they are read.
 
-Takes the tensors of a lowered graph, gives `Root`s: tensors with memory, whose expressions load
-only buffers. A map disappears into its readers when that costs nothing, or when it has
-one reader that would not compute it several times over.
+Takes the tensors of a lowered graph, gives `Materialized`s: tensors with memory, whose expressions
+load only buffers. A map disappears into its readers when that costs nothing, or when it has one
+reader that would not compute it several times over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sardonyx.plan.cuts import (
     node_count,
 )
 from sardonyx.plan.dequantised import Dequantised, is_decoded
-from sardonyx.plan.residual_codes import Meetings
+from sardonyx.plan.residual_codes import ResidualCodes
 from sardonyx.plan.weights import packs, weights_of
 from sardonyx.tensor.host import is_host_call
 from sardonyx.tensor.rewriting import rewrite
@@ -53,7 +53,7 @@ COMPUTED = object()
 
 
 @dataclass(eq=False, slots=True)
-class Root:
+class Materialized:
     """A tensor with memory of its own.
 
     Attributes:
@@ -71,7 +71,7 @@ class Root:
     buffer: Buffer
     bodies: tuple[Scalar, ...] = ()
     operands: tuple[Scalar, ...] = ()
-    readers: list[Root] = field(default_factory=list)
+    readers: list[Materialized] = field(default_factory=list)
     is_output: bool = False
     order: int = 0
     remark: str = ""
@@ -199,9 +199,9 @@ class _Inliner:
             for operand in operands_of(tensor):
                 self.readers[operand].append(tensor)
         self.expanded: dict[Tensor, Scalar] = {}
-        self.roots: dict[Tensor, Root] = {}
-        self._meetings = Meetings(self.reads, self.roots, self.kept)
-        self.calls: dict[object, Root] = {}
+        self.roots: dict[Tensor, Materialized] = {}
+        self._meetings = ResidualCodes(self.reads, self.roots, self.kept)
+        self.calls: dict[object, Materialized] = {}
 
     def reads(self, tensor: Tensor) -> list[Tensor]:
         """Readers that compute something, seen through views that will disappear."""
@@ -224,7 +224,7 @@ class _Inliner:
                 found.append(reader)
         return found
 
-    def run(self) -> list[Root]:
+    def run(self) -> list[Materialized]:
         for tensor in self.order:
             if isinstance(tensor, Buffer):
                 if tensor in self.outputs:
@@ -236,7 +236,7 @@ class _Inliner:
                 continue
             self._add_root(tensor, bodies)
         roots = list(dict.fromkeys(self.roots.values()))
-        by_buffer: dict[Tensor, Root] = {r.buffer: r for r in roots}
+        by_buffer: dict[Tensor, Materialized] = {r.buffer: r for r in roots}
         for root in roots:
             for source in root.sources:
                 if source in by_buffer:
@@ -247,12 +247,14 @@ class _Inliner:
             root.order = number
         return roots
 
-    def _join(self, roots: list[Root], by_buffer: dict[Tensor, Root]) -> list[Root]:
+    def _join(
+        self, roots: list[Materialized], by_buffer: dict[Tensor, Materialized]
+    ) -> list[Materialized]:
         """Compute maps inside their one reader that reads each element in one place, if often.
 
         Such as `x * sigmoid(x)`: only once its parts were joined does `x` have one reader.
         """
-        left: list[Root] = []
+        left: list[Materialized] = []
         for root in reversed(roots):
             reader = root.readers[0] if len(root.readers) == 1 else None
             if reader is None or not self._joins(root, reader):
@@ -277,7 +279,7 @@ class _Inliner:
                 )
         return left[::-1]
 
-    def _joins(self, root: Root, reader: Root) -> bool:
+    def _joins(self, root: Materialized, reader: Materialized) -> bool:
         if root.is_output or not isinstance(root.tensor, Map) or self._meetings.met(root.tensor):
             return False
         if not isinstance(reader.tensor, (Map, Reduce)) or self._recomputes(
@@ -291,10 +293,10 @@ class _Inliner:
             return False
         return levels_of(root.bodies[0]) + levels_of(reader.bodies[0]) < MOST_LEVELS
 
-    def _copy_root(self, tensor: Buffer) -> Root:
+    def _copy_root(self, tensor: Buffer) -> Materialized:
         body = load(tensor, indices(tensor.shape))
         copy = Buffer(tensor.shape, tensor.dtype, ("copy", tensor.key))
-        return Root(tensor, copy, (body,), is_output=True)
+        return Materialized(tensor, copy, (body,), is_output=True)
 
     def _add_root(self, tensor: Tensor, bodies: tuple[Scalar, ...]) -> None:
         operands: tuple[Scalar, ...] = ()
@@ -305,7 +307,7 @@ class _Inliner:
         if not is_output and self._never_changes(tensor, (*bodies, *operands)):
             buffer.constant = COMPUTED
         remark = self.remarks.get(tensor, "")
-        self.roots[tensor] = Root(
+        self.roots[tensor] = Materialized(
             tensor, buffer, bodies, operands, is_output=is_output, remark=remark
         )
 
@@ -423,7 +425,7 @@ def find_roots(
     separate: Container[Tensor] | None = None,
     *,
     integers: bool = False,
-) -> list[Root]:
+) -> list[Materialized]:
     """The tensors that get memory, producers before readers.
 
     Args:

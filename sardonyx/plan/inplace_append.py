@@ -108,7 +108,7 @@ def _added(tensor: Tensor, past: Buffer, axis: int) -> Map:
     return make_map(tuple(shape), rewrite(tensor.body.arguments[2], atoms=atoms))
 
 
-class Appending:
+class InplaceAppend:
     """A graph's tensors as they are computed in rooms.
 
     Args:
@@ -146,7 +146,7 @@ class Appending:
             self.inputs.append((name, Buffer((length,), dtypes.UINT8, name)))
         # What is added may read what other rooms hold: producers are moved first.
         order = {t: k for k, t in enumerate(topological(t for _, t, _, _ in found))}
-        in_rooms = {t for _, t, _, _ in found}
+        in_growable_buffers = {t for _, t, _, _ in found}
         writes = []
         for name, tensor, room, one in sorted(found, key=lambda row: order[row[1]]):
             past, axis = inputs[one.input][1], one.axis
@@ -161,7 +161,7 @@ class Appending:
                 tensor.shape, load(new, (*at[:axis], behind, *at[axis + 1 :]))
             )
             writes.append((name, new))
-        kept = [(name, t) for name, t in outputs if t not in in_rooms]
+        kept = [(name, t) for name, t in outputs if t not in in_growable_buffers]
         moved = substituted([t for _, t in kept], self._old)
         self.outputs = [(name, t) for (name, _), t in zip(kept, moved, strict=True)] + writes
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from sardonyx.base import dtypes, sizes
 from sardonyx.plan.codes import Codes, codes_of, index_atoms
 from sardonyx.plan.dequantised import unfit
-from sardonyx.plan.groups import Group, Product, Rows, Stage
+from sardonyx.plan.groups import Contraction, Group, LoopNest, Stage
 from sardonyx.plan.requantise import requantised
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -24,7 +24,7 @@ from sardonyx.tensor.tensor import Tensor, buffer
 from sardonyx.tensor.traverse import loads_of
 
 
-def integer_factors(group: Product) -> tuple[Codes, Codes] | None:
+def integer_factors(group: Contraction) -> tuple[Codes, Codes] | None:
     """The factors of a contraction in int32 that sums products of codes; None if it does not.
 
     The left zero point is one for all, that of the right factor one for each column.
@@ -45,16 +45,16 @@ def as_integers(group: Group) -> Group:
 
     Other groups as they are.
     """
-    if isinstance(group, Product):
+    if isinstance(group, Contraction):
         group = _of_codes(group)
         return replace(group, epilogue=requantised(group.epilogue))
-    if isinstance(group, Rows):
+    if isinstance(group, LoopNest):
         stages = [replace(s, body=requantised(s.body)) for s in _extremes(group.stages)]
         return replace(group, stages=stages)
     return group
 
 
-def _of_codes(group: Product) -> Product:
+def _of_codes(group: Contraction) -> Contraction:
     if group.accumulator is not dtypes.FLOAT or group.contraction.tensor.dtype is not dtypes.FLOAT:
         return group
     left, right = codes_of(group.left), codes_of(group.right)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import extent_of
-from sardonyx.plan.groups import Rows, Stage
+from sardonyx.plan.groups import LoopNest, Stage
 from sardonyx.tensor.scalar import Scalar, whole_number
 
 #: Choices between fewer parts are one kernel.
@@ -34,7 +34,7 @@ class Joined(NamedTuple):
         shares: The parts, in order.
     """
 
-    group: Rows
+    group: LoopNest
     axis: int
     shares: list[Share]
 
@@ -44,7 +44,7 @@ class Joined(NamedTuple):
         return self.group.stages[0]
 
 
-def joined(group: Rows) -> Joined | None:
+def joined(group: LoopNest) -> Joined | None:
     """The parts of a group; None for one that does not choose between many of them."""
     if len(group.stages) != 1 or group.inner:
         return None

@@ -12,8 +12,8 @@ from collections.abc import Set
 from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
-from sardonyx.plan.inline import Root
+from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest
+from sardonyx.plan.inline import Materialized
 from sardonyx.plan.roles import index_atoms
 from sardonyx.plan.swap_operands import with_long_columns
 from sardonyx.tensor.scalar import Scalar
@@ -58,15 +58,15 @@ def choose_layouts(
     """
     orders: dict[Tensor, Order] = {}
     for number, group in enumerate(groups):
-        if fuse and lanes and isinstance(group, Product):
+        if fuse and lanes and isinstance(group, Contraction):
             group = groups[number] = with_long_columns(group, orders, lanes)
         for root in group.roots:
             natural = tuple(range(len(root.tensor.shape)))
-            if not fuse or root.is_output or isinstance(group, Special):
+            if not fuse or root.is_output or isinstance(group, CustomKernel):
                 orders[root.buffer] = natural
             elif isinstance(group, Attention):
                 orders[root.buffer] = _attention_order(group)
-            elif isinstance(group, Product):
+            elif isinstance(group, Contraction):
                 orders[root.buffer] = _product_order(group, orders)
             else:
                 orders[root.buffer] = _rows_order(group, root, orders)
@@ -83,7 +83,7 @@ def _attention_order(group: Attention) -> Order:
     return _order_for_readers(group.root)
 
 
-def _order_for_readers(root: Root) -> Order:
+def _order_for_readers(root: Materialized) -> Order:
     """The order, of two, in which the readers' offsets are simpler.
 
     The result of an attention, (N, heads, S, D), is mostly read as (N, S, heads * D): with the two
@@ -97,7 +97,7 @@ def _order_for_readers(root: Root) -> Order:
     return min((natural, swapped), key=lambda order: _divisions(root, strides_in(shape, order)))
 
 
-def _divisions(root: Root, strides: tuple[Dim, ...]) -> int:
+def _divisions(root: Materialized, strides: tuple[Dim, ...]) -> int:
     count = 0
     for reader in root.readers:
         for body in (*reader.bodies, *reader.operands):
@@ -110,7 +110,7 @@ def _divisions(root: Root, strides: tuple[Dim, ...]) -> int:
     return count
 
 
-def _product_order(group: Product, orders: dict[Tensor, Order]) -> Order:
+def _product_order(group: Contraction, orders: dict[Tensor, Order]) -> Order:
     left, right = (index_atoms(b) for b in (group.left, group.right))
     columns = []
     for axis, index in enumerate(group.at):
@@ -130,7 +130,7 @@ def _is_short(extent: Dim) -> bool:
     return isinstance(extent, int) and extent < _SHORT
 
 
-def _rows_order(group: Rows, root: Root, orders: dict[Tensor, Order]) -> Order:
+def _rows_order(group: LoopNest, root: Materialized, orders: dict[Tensor, Order]) -> Order:
     stage = next(s for s in group.stages if s.root is root)
     body = stage.body
     if not loads_of(body):

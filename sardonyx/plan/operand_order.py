@@ -14,7 +14,7 @@ from dataclasses import replace
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import extent_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import is_plain_operand
 from sardonyx.plan.pad_input import sums_of
 from sardonyx.plan.roles import index_atoms
@@ -27,7 +27,7 @@ from sardonyx.tensor.traverse import loads_of
 _SHORTEST = 8
 
 
-def in_order(group: Product) -> tuple[Map, Buffer, Product] | None:
+def in_order(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
     """What the copy is, where it is to lie (row-major), and the contraction that reads it there.
 
     None where there is nothing to walk along.
@@ -37,7 +37,7 @@ def in_order(group: Product) -> tuple[Map, Buffer, Product] | None:
     return _computed(group)
 
 
-def _moved(group: Product) -> tuple[Map, Buffer, Product] | None:
+def _moved(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
     """The tensor that the left factor loads, with the axis of the channels last."""
     (x,) = dict.fromkeys(loads_of(group.left))
     axis = _channel_axis(group, x)
@@ -54,7 +54,7 @@ def _moved(group: Product) -> tuple[Map, Buffer, Product] | None:
     return copied, place, replace(group, left=left)
 
 
-def _channel_axis(group: Product, x: Scalar) -> int | None:
+def _channel_axis(group: Contraction, x: Scalar) -> int | None:
     """The axis along which the longest reduced axis runs alone, or beside its group."""
     _, rows = _by_role(group)
     still = {sizes.variable(v) for v in rows}
@@ -72,7 +72,7 @@ def _channel_axis(group: Product, x: Scalar) -> int | None:
     return None if best is None else best[1]
 
 
-def _computed(group: Product) -> tuple[Map, Buffer, Product] | None:
+def _computed(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
     """All that windows see, at the sums of rows and taps, with the channels last."""
     batch, rows = _by_role(group)
     left, sums = sums_of(group.left, rows, group.reduced)
@@ -96,7 +96,7 @@ def _is_long(channels: list[Dim]) -> bool:
     return math.prod(d for d in extents if isinstance(d, int)) >= _SHORTEST
 
 
-def _by_role(group: Product) -> tuple[list[Dim], list[Dim]]:
+def _by_role(group: Contraction) -> tuple[list[Dim], list[Dim]]:
     ours, others = index_atoms(group.left), index_atoms(group.right)
     mine = [v for v in group.loops if sizes.as_atom(v) in ours]
     batch = [v for v in mine if sizes.as_atom(v) in others]

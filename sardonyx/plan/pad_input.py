@@ -22,7 +22,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.codes import Codes
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor import scalar
@@ -48,7 +48,9 @@ class Sum:
     whole: Dim
 
 
-def with_borders(group: Product, least_run: int = LEAST_RUN) -> tuple[Map, Buffer, Product] | None:
+def with_borders(
+    group: Contraction, least_run: int = LEAST_RUN
+) -> tuple[Map, Buffer, Contraction] | None:
     """What the image is, where it is to lie (row-major), and the contraction that reads it there.
 
     None where the contraction is no convolution of few channels, or its runs are shorter than
@@ -79,13 +81,13 @@ def with_borders(group: Product, least_run: int = LEAST_RUN) -> tuple[Map, Buffe
 
 
 def _written(
-    group: Product,
+    group: Contraction,
     left: Scalar,
     codes: Codes | None,
     lead: list[Dim],
     sums: list[Sum],
     channels: list[Dim],
-) -> tuple[Map, Buffer, Product]:
+) -> tuple[Map, Buffer, Contraction]:
     count = math.prod(_known(v) for v in channels)
     *outer, last = sums
     wholes = [extent_of(s.whole) for s in outer]
@@ -111,13 +113,13 @@ def _written(
 
 
 def _over_runs(
-    group: Product,
+    group: Contraction,
     codes: Codes | None,
     inside: Scalar,
     reduced: tuple[Dim, ...],
     along: Dim,
     others: Sequence[Dim],
-) -> Product:
+) -> Contraction:
     """The contraction that reads runs: the last of `reduced`, of all of `along` and `others`."""
     run = reduced[-1]
     length = math.prod(_known(v) for v in (along, *others))
@@ -131,13 +133,13 @@ def _over_runs(
 
 
 def _patches(
-    group: Product,
+    group: Contraction,
     left: Scalar,
     codes: Codes | None,
     lead: list[Dim],
     sums: list[Sum],
     channels: list[Dim],
-) -> tuple[Map, Buffer, Product]:
+) -> tuple[Map, Buffer, Contraction]:
     """Windows that do not overlap are rows of a matrix: no larger, and one run each."""
     order: list[Dim] = [*channels, *(s.tap for s in sums)]
     first, others = order[0], order[1:]

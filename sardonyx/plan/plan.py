@@ -217,7 +217,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class SizeSource:
     """The node, as errors name it, that is the first to make a shape: see `LoweredGraph.makers`."""
 
     dims: tuple[Dim, ...]
@@ -250,7 +250,7 @@ class Plan:
     guards: tuple[Guard, ...] = ()
     segments: tuple[Segment, ...] = (Segment(-1),)
     strings: tuple[str, ...] = ("",)
-    makers: tuple[Maker, ...] = ()
+    makers: tuple[SizeSource, ...] = ()
 
     def __post_init__(self) -> None:
         limits = {"input": len(self.inputs), "output": len(self.outputs)}

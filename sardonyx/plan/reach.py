@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.inline import Root
+from sardonyx.plan.inline import Materialized
 from sardonyx.tensor.region import Body, Branches, Repetition
 from sardonyx.tensor.tensor import Call, Contract, Reduce, Tensor
 from sardonyx.tensor.traverse import bodies_of, dims_of, topological
@@ -23,41 +23,45 @@ class Reach:
         measured: Where symbols come from that only a run brings.
     """
 
-    def __init__(self, roots: list[Root], measured: Mapping[Dim, Tensor] | None = None) -> None:
-        by_buffer: dict[Tensor, Root] = {r.buffer: r for r in roots}
-        self.sources: dict[Root, list[Root]] = {}
-        self.before: dict[Root, int] = {}
+    def __init__(
+        self, roots: list[Materialized], measured: Mapping[Dim, Tensor] | None = None
+    ) -> None:
+        by_buffer: dict[Tensor, Materialized] = {r.buffer: r for r in roots}
+        self.sources: dict[Materialized, list[Materialized]] = {}
+        self.before: dict[Materialized, int] = {}
         #: Reductions by what they read.
-        self.reductions: dict[Tensor, list[Root]] = {}
+        self.reductions: dict[Tensor, list[Materialized]] = {}
         for root in roots:
             self.sources[root] = [by_buffer[s] for s in root.sources if s in by_buffer]
             if isinstance(root.tensor, Reduce):
                 for tensor in root.sources:
                     self.reductions.setdefault(tensor, []).append(root)
         #: Where symbols that a root needs are measured.
-        self.awaited: dict[Root, list[Root]] = self._find_awaited(roots, measured or {})
+        self.awaited: dict[Materialized, list[Materialized]] = self._find_awaited(
+            roots, measured or {}
+        )
         for root in roots:
             self._add(root)
 
     def _find_awaited(
-        self, roots: list[Root], measured: Mapping[Dim, Tensor]
-    ) -> dict[Root, list[Root]]:
-        by_tensor: dict[Tensor, Root] = {}
+        self, roots: list[Materialized], measured: Mapping[Dim, Tensor]
+    ) -> dict[Materialized, list[Materialized]]:
+        by_tensor: dict[Tensor, Materialized] = {}
         for root in roots:
             by_tensor[root.tensor] = by_tensor[root.buffer] = root
         origins = {s: by_tensor[t] for s, t in measured.items() if t in by_tensor}
         if not origins:
             return {}
-        found: dict[Root, list[Root]] = {}
+        found: dict[Materialized, list[Materialized]] = {}
         for root in roots:
             others = dict.fromkeys(origins[s] for s in _symbols_of(root) if s in origins)
             found[root] = [other for other in others if not _are_one_call(root, other)]
         return found
 
-    def _add(self, root: Root) -> None:
+    def _add(self, root: Materialized) -> None:
         """Find what is before a root: what it awaits may come later in the order of reading."""
         stack = [(root, False)]
-        entered: set[Root] = set()
+        entered: set[Materialized] = set()
         while stack:
             current, expanded = stack.pop()
             if current in self.before or (current in entered and not expanded):
@@ -73,7 +77,7 @@ class Reach:
                 bits |= self.before.get(other, 0) | 1 << other.order
             self.before[current] = bits
 
-    def needs(self, root: Root, members: set[Root]) -> bool:
+    def needs(self, root: Materialized, members: set[Materialized]) -> bool:
         """Whether `root` depends on a member through a root that is not one, or by a size."""
         wanted = sum(1 << m.order for m in members)
         return any(
@@ -82,7 +86,7 @@ class Reach:
             (self.before[other] | 1 << other.order) & wanted for other in self.awaited.get(root, ())
         )
 
-    def feeds(self, root: Root, members: set[Root]) -> bool:
+    def feeds(self, root: Materialized, members: set[Materialized]) -> bool:
         """Whether a member depends on `root` through a root that is not a member, or by a size."""
         bit = 1 << root.order
         return any(
@@ -96,20 +100,20 @@ class Reach:
         )
 
 
-def _are_one_call(a: Root, b: Root) -> bool:
+def _are_one_call(a: Materialized, b: Materialized) -> bool:
     """Whether both are results of one call: it brings sizes of its own results."""
     x, y = a.tensor, b.tensor
     return isinstance(x, Call) and isinstance(y, Call) and x.invocation == y.invocation
 
 
-def _symbols_of(root: Root) -> Iterator[Dim]:
+def _symbols_of(root: Materialized) -> Iterator[Dim]:
     """Symbols that must be known before a root is computed, some of them several times."""
     for dim in _dims_of(root):
         for atom in sizes.leaves_of(dim):
             yield sizes.of_atom(atom)
 
 
-def _dims_of(root: Root) -> Iterator[Dim]:
+def _dims_of(root: Materialized) -> Iterator[Dim]:
     yield from root.tensor.shape
     if isinstance(root.tensor, (Contract, Reduce)):
         yield from root.tensor.extents

@@ -18,7 +18,7 @@ from sardonyx.tensor.traverse import operands_of
 _MOST = 12
 
 
-class Meetings:
+class ResidualCodes:
     """Finds codes that should lie in memory, though only one map reads them.
 
     Args:

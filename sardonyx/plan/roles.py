@@ -5,11 +5,11 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import dims_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.tensor.scalar import Scalar
 
 
-def roles(group: Product) -> tuple[list[Dim], list[Dim], list[Dim]] | None:
+def roles(group: Contraction) -> tuple[list[Dim], list[Dim], list[Dim]] | None:
     """Batch, row and column variables; None where there are no columns."""
     left, right = (index_atoms(b) for b in (group.left, group.right))
     batch: list[Dim] = []

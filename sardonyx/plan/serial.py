@@ -22,11 +22,11 @@ from sardonyx.plan.plan import (
     HostSignature,
     InputSpec,
     LibraryCall,
-    Maker,
     OutputSpec,
     Plan,
     PointerArgument,
     SizeArgument,
+    SizeSource,
 )
 from sardonyx.plan.steps import (
     Enter,
@@ -35,9 +35,9 @@ from sardonyx.plan.steps import (
     JumpIfLess,
     JumpUnless,
     Measure,
-    Part,
+    PlanPart,
     Segment,
-    Set,
+    SetSize,
     Step,
     Together,
 )
@@ -89,7 +89,7 @@ class _Writer(DimWriter):
                 return {"unless": [buffer, target, self.dim(offset), segment]}
             case JumpIfLess(left, right, target, segment):
                 return {"less": [self.dim(left), self.dim(right), target, segment]}
-            case Set(symbol, value, owner, segment):
+            case SetSize(symbol, value, owner, segment):
                 return {"set": [symbol, self.dim(value), owner, segment]}
             case Grow(buffer, size, keep, segment):
                 return {"grow": [buffer, self.dim(size), self.dim(keep), segment]}
@@ -126,7 +126,7 @@ class _Reader(DimReader):
             return JumpIfLess(self.dim(left), self.dim(right), target, segment)
         if kind == "set":
             symbol, value, owner, segment = values
-            return Set(symbol, self.dim(value), owner, segment)
+            return SetSize(symbol, self.dim(value), owner, segment)
         if kind == "grow":
             buffer, size, keep, segment = values
             return Grow(buffer, self.dim(size), self.dim(keep), segment)
@@ -135,7 +135,7 @@ class _Reader(DimReader):
             return JumpUnless(buffer, target, self.dim(offset), segment)
         if kind == "together":
             parts, segment = values
-            listed = (Part(first, end, self.dim(trips)) for first, end, trips in parts)
+            listed = (PlanPart(first, end, self.dim(trips)) for first, end, trips in parts)
             return Together(tuple(listed), segment)
         simple: dict[str, type[Enter | Jump]] = {"enter": Enter, "jump": Jump}
         return simple[kind](*values)
@@ -226,7 +226,7 @@ def from_bytes(data: bytes) -> Plan:
                 for parent, measures, counters, conditional in body["segments"]
             ),
             tuple(body["strings"]),
-            tuple(Maker(r.dims(s), size, where) for s, size, where in body["makers"]),
+            tuple(SizeSource(r.dims(s), size, where) for s, size, where in body["makers"]),
         )
     except (
         ValueError,

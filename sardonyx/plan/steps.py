@@ -38,7 +38,7 @@ class Segment:
     Attributes:
         parent: The segment before it that every way to it leads through; -1 for the first one.
         measures: Symbols that are measured when it is entered.
-        counters: Symbols that `Set` steps give values before it is entered.
+        counters: Symbols that `SetSize` steps give values before it is entered.
         conditional: A run may pass it by, so that nothing of it may be worked out before.
     """
 
@@ -83,7 +83,7 @@ class JumpIfLess:
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
+class SetSize:
     """Give a counter of segment `owner` a value that is known in `segment`."""
 
     symbol: str
@@ -103,7 +103,7 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlanPart:
     """Commands from `first` up to `end`, most of which are done `trips` times."""
 
     first: int
@@ -119,8 +119,8 @@ class Together:
     on at the next command instead does the same.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlanPart, ...]
     segment: int = 0
 
 
-Step = Enter | Jump | JumpUnless | JumpIfLess | Set | Grow | Together
+Step = Enter | Jump | JumpUnless | JumpIfLess | SetSize | Grow | Together

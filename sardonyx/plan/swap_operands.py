@@ -15,7 +15,7 @@ from dataclasses import replace
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor.rewriting import rewrite
@@ -33,8 +33,8 @@ _EMPTY = 4
 
 
 def with_long_columns(
-    group: Product, orders: Mapping[Tensor, tuple[int, ...]], lanes: int
-) -> Product:
+    group: Contraction, orders: Mapping[Tensor, tuple[int, ...]], lanes: int
+) -> Contraction:
     """The contraction with its factors exchanged, if that fills its vectors; else as it is.
 
     Args:
@@ -60,7 +60,11 @@ def with_long_columns(
 
 
 def is_across_batches(
-    group: Product, batch: Sequence[Dim], rows: Sequence[Dim], columns: Sequence[Dim], lanes: int
+    group: Contraction,
+    batch: Sequence[Dim],
+    rows: Sequence[Dim],
+    columns: Sequence[Dim],
+    lanes: int,
 ) -> bool:
     """Whether columns are so few, of so short sums, that lanes lie better across batches.
 
@@ -80,7 +84,7 @@ def _fills(extent: Dim, lanes: int, depth: Dim) -> bool:
 
 
 def _is_along(
-    group: Product, row: Dim, columns: set[Atom], orders: Mapping[Tensor, tuple[int, ...]]
+    group: Contraction, row: Dim, columns: set[Atom], orders: Mapping[Tensor, tuple[int, ...]]
 ) -> bool:
     """Whether elements lie side by side along a row in what the left factor reads, and can in
     the result: there it has an axis without any of the columns.
@@ -115,7 +119,7 @@ def _step(index: Dim, atom: Atom) -> Dim | None:
     return None if linear is None else linear[0]
 
 
-def with_whole_image(group: Product) -> tuple[Map, Buffer, Product] | None:
+def with_whole_image(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
     """All that the windows of an exchanged contraction see, borders and all; None if it has none.
 
     Returns:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import extent_of, offset_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.plan.vendor_offers import (
-    Finish,
+    OfferEpilogue,
     Operand,
     Strides,
     length_of,
@@ -47,7 +47,7 @@ class Windows:
         strides: Of all buffers.
     """
 
-    def __init__(self, group: Product, finish: Finish, strides: Strides) -> None:
+    def __init__(self, group: Contraction, finish: OfferEpilogue, strides: Strides) -> None:
         self.group, self.finish = group, finish
         self.bias: list[Scalar] = []
         self.residual: list[Scalar] = []

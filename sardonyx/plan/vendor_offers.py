@@ -14,7 +14,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import Axes, extent_of, offset_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.roles import roles
 from sardonyx.plan.vendor_activation import gelu_of
 from sardonyx.tensor.scalar import Scalar
@@ -76,7 +76,7 @@ MATMUL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class OfferEpilogue:
     """The part of an epilogue that libraries know: `activation(sum + biases + residual)`.
 
     Attributes:
@@ -88,7 +88,7 @@ class Finish:
     activation: str = ""
 
     @staticmethod
-    def of(group: Product) -> Finish | None:
+    def of(group: Contraction) -> OfferEpilogue | None:
         """The whole epilogue of a group, or None if it is of another kind.
 
         Libraries round once, behind it all: what is cast between is not.
@@ -105,7 +105,7 @@ class Finish:
             return None
         if any(t.tensor is group.result.tensor for t in loads):
             return None
-        return Finish(tuple(loads), activation)
+        return OfferEpilogue(tuple(loads), activation)
 
 
 def _is_zero(x: Scalar) -> bool:
@@ -138,13 +138,13 @@ def summands(x: Scalar, kinds: tuple[DType, ...]) -> list[Scalar]:
     return found
 
 
-def result_kinds(group: Product) -> tuple[DType, ...]:
+def result_kinds(group: Contraction) -> tuple[DType, ...]:
     """The types in which libraries can give a result: the factors' own, and that of sums."""
     kind = group.left.dtype
     return kind, _SUMS.get(kind, kind)
 
 
-def common_refusal(group: Product) -> str:
+def common_refusal(group: Contraction) -> str:
     """Why no library may compute a contraction, whatever its indices; "" if one may."""
     kind = group.left.dtype
     if kind not in _SUMS or group.accumulator is not _SUMS[kind]:
@@ -155,7 +155,7 @@ def common_refusal(group: Product) -> str:
 
 
 def facts_of(
-    group: Product, bias: bool, residual: bool, activation: str
+    group: Contraction, bias: bool, residual: bool, activation: str
 ) -> tuple[tuple[str, object], ...]:
     """The facts that all offers have."""
     return (
@@ -182,7 +182,7 @@ class Matrices:
         strides: Of all buffers.
     """
 
-    def __init__(self, group: Product, finish: Finish, strides: Strides) -> None:
+    def __init__(self, group: Contraction, finish: OfferEpilogue, strides: Strides) -> None:
         self.group, self.finish = group, finish
         self.bias: list[Scalar] = []
         self.residual: list[Scalar] = []

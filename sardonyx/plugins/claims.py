@@ -16,7 +16,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.host.claimed import keep
-from sardonyx.host.own import is_function
+from sardonyx.host.user_defined import is_function
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.long_list import LongList

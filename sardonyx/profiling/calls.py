@@ -14,7 +14,7 @@ _COMMAND, _BEGIN, _END, _BLOCKS, _STARTED, _ENDED = (SPAN[name] for name in SPAN
 
 
 @dataclass(slots=True)
-class Share:
+class CallShare:
     """What one thread did of a call.
 
     Attributes:
@@ -34,7 +34,7 @@ class Share:
 
 
 @dataclass(slots=True)
-class Call:
+class CommandCall:
     """A command that was done.
 
     Attributes:
@@ -47,7 +47,7 @@ class Call:
     command: int
     started_ns: float
     ended_ns: float
-    shares: list[Share]
+    shares: list[CallShare]
     kernel: str = ""
 
     @property
@@ -61,23 +61,25 @@ class Call:
         return min((share.thread for share in self.shares), default=0)
 
 
-def calls_of(trace: RunTrace, clock: Clock) -> list[Call]:
+def calls_of(trace: RunTrace, clock: Clock) -> list[CommandCall]:
     """The calls of a run, in the order in which they began."""
     found = _of_spans(trace, clock)
     for moment in trace.moments:
         if moment.command >= 0:
-            found.append(Call(moment.command, moment.started_ns, moment.ended_ns, []))
+            found.append(CommandCall(moment.command, moment.started_ns, moment.ended_ns, []))
     if trace.device:
         # The device's clock has another origin. The host waits for the last command.
         start = trace.ended_ns - max(span.start_ns + span.duration_ns for span in trace.device)
         for span in trace.device:
             begin = start + span.start_ns
-            found.append(Call(span.command, begin, begin + span.duration_ns, [], span.kernel))
+            found.append(
+                CommandCall(span.command, begin, begin + span.duration_ns, [], span.kernel)
+            )
     found.sort(key=lambda call: call.started_ns)
     return found
 
 
-def _of_spans(trace: RunTrace, clock: Clock) -> list[Call]:
+def _of_spans(trace: RunTrace, clock: Clock) -> list[CommandCall]:
     if not trace.spans:
         return []
     every = np.concatenate([rows for _, rows in trace.spans])
@@ -93,16 +95,16 @@ def _of_spans(trace: RunTrace, clock: Clock) -> list[Call]:
     began, over = started.tolist(), ended.tolist()
     commands = spans[:, _COMMAND].tolist()
     for k, first in enumerate(bounds[:-1]):
-        shares: dict[int, Share] = {}
+        shares: dict[int, CallShare] = {}
         for row in range(first, bounds[k + 1]):
             share = shares.get(threads[row])
             if share is None:
-                share = shares[threads[row]] = Share(threads[row], began[row], 0.0, 0.0, 0, [])
+                share = shares[threads[row]] = CallShare(threads[row], began[row], 0.0, 0.0, 0, [])
             share.ended_ns = over[row]
             share.busy_ns += over[row] - began[row]
             share.blocks += sizes[row]
             share.claims.append(sizes[row])
-        found.append(Call(commands[first], began[first], float(last[k]), [*shares.values()]))
+        found.append(CommandCall(commands[first], began[first], float(last[k]), [*shares.values()]))
     return found
 
 

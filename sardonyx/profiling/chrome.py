@@ -12,7 +12,7 @@ from typing import Any
 
 from sardonyx.base.files import check_target
 from sardonyx.base.log import get_logger
-from sardonyx.profiling.calls import Call, Share
+from sardonyx.profiling.calls import CallShare, CommandCall
 from sardonyx.profiling.commands import CommandInfo, TensorInfo
 from sardonyx.profiling.profile import LIMIT, Profile, Run
 
@@ -131,7 +131,7 @@ class _Writer:
         took = trace.ended_ns - trace.started_ns
         yield self.event("Session", "model_run", trace.started_ns, took, json.dumps(facts), caller)
 
-    def _call(self, run: Run, call: Call) -> Iterator[str]:
+    def _call(self, run: Run, call: CommandCall) -> Iterator[str]:
         info = run.info.commands[call.command]
         trace = run.trace
         on_device = trace.device is not None and not call.shares
@@ -162,7 +162,7 @@ class _Writer:
             thread = _thread(run, share.thread)[1]
             yield self.event("Kernel", kernel, share.started_ns, took, arguments, thread)
 
-    def _arguments(self, run: Run, call: Call, info: CommandInfo, on_device: bool) -> str:
+    def _arguments(self, run: Run, call: CommandCall, info: CommandInfo, on_device: bool) -> str:
         """What is the same for all calls of a command at the same sizes, without braces."""
         key = id(info), run.plan_number, on_device
         found = self._fixed.get(key)
@@ -222,11 +222,11 @@ def _thread(run: Run, number: int) -> tuple[int, int]:
     return workers[number - 1] if number <= len(workers) else (number, number)
 
 
-def _scheduling(run: Run, call: Call) -> str:
+def _scheduling(run: Run, call: CommandCall) -> str:
     """What threads did of a call, in whole microseconds, as onnxruntime's pool says it."""
     claims: list[int] = []
     before = worked = after = 0
-    others: dict[int, Share] = {}
+    others: dict[int, CallShare] = {}
     for share in call.shares:
         if share.thread:
             others[share.thread] = share
@@ -246,7 +246,7 @@ def _scheduling(run: Run, call: Call) -> str:
     )
 
 
-def _of_worker(share: Share | None) -> str:
+def _of_worker(share: CallShare | None) -> str:
     if share is None:
         return '{"num_run" : 0,"core" : -1,"Run" : 0}'
     return f'{{"num_run" : {len(share.claims)},"core" : -1,"Run" : {_us(share.busy_ns)}}}'

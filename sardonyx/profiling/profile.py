@@ -12,7 +12,7 @@ from sardonyx.base import knobs
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.plan.facts import PlanFacts
-from sardonyx.profiling.calls import Call, calls_of
+from sardonyx.profiling.calls import CommandCall, calls_of
 from sardonyx.profiling.clock import Clock, origin
 from sardonyx.profiling.commands import PlanInfo, describe
 from sardonyx.runtime.recording import RunTrace
@@ -51,7 +51,7 @@ class Run:
     info: PlanInfo
     plan_number: int
     is_first: bool
-    calls: list[Call]
+    calls: list[CommandCall]
 
 
 def nothing_waits() -> None:

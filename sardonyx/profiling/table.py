@@ -11,7 +11,7 @@ from sardonyx.base.printable import printable_lines
 from sardonyx.base.records import dataclass
 
 if TYPE_CHECKING:
-    from sardonyx.profiling.calls import Call
+    from sardonyx.profiling.calls import CommandCall
     from sardonyx.profiling.commands import CommandInfo
     from sardonyx.profiling.profile import Profile, Run
 
@@ -21,7 +21,7 @@ _MOST_TEXT = 70
 
 
 @dataclass(slots=True)
-class Row:
+class TableRow:
     """Calls that have something in common.
 
     Attributes:
@@ -85,7 +85,9 @@ class Table:
         run_ns: The time of all runs, from their call to their end.
     """
 
-    def __init__(self, by: str, rows: list[Row], runs: int, run_ns: float, remark: str) -> None:
+    def __init__(
+        self, by: str, rows: list[TableRow], runs: int, run_ns: float, remark: str
+    ) -> None:
         self.by, self.rows, self.runs, self.run_ns = by, rows, runs, run_ns
         self._remark = remark
 
@@ -97,16 +99,16 @@ class Table:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TableRow]:
         return iter(self.rows)
 
-    def __getitem__(self, number: int) -> Row:
+    def __getitem__(self, number: int) -> TableRow:
         return self.rows[number]
 
     def _heads(self) -> list[str]:
         return [self.by, "count", "total ms", "mean us", "share", "threads", "rate", "computes"]
 
-    def _cells(self, row: Row) -> list[str]:
+    def _cells(self, row: TableRow) -> list[str]:
         nodes = " ".join(row.nodes)
         return [
             row.name, str(row.count), f"{row.total_ns / 1e6:.3f}", f"{row.mean_ns / 1e3:.2f}",
@@ -163,7 +165,7 @@ def table_of(profile: Profile, by: str) -> Table:
         raise InvalidArgument(
             message("profile", "No such rows", expected=f"one of {KINDS}", got=repr(by))
         )
-    rows: dict[object, Row] = {}
+    rows: dict[object, TableRow] = {}
     runs, run_ns = 0, 0.0
     remarks: dict[str, None] = {}
     for run in profile.runs():
@@ -180,7 +182,7 @@ def table_of(profile: Profile, by: str) -> Table:
     return Table(by, ordered, runs, run_ns, "; ".join(remarks))
 
 
-def _add(rows: dict[object, Row], by: str, run: Run, call: Call) -> None:
+def _add(rows: dict[object, TableRow], by: str, run: Run, call: CommandCall) -> None:
     info = run.info.commands[call.command]
     key, row = _row(by, run, call, info)
     row = rows.setdefault(key, row)
@@ -193,11 +195,11 @@ def _add(rows: dict[object, Row], by: str, run: Run, call: Call) -> None:
     row.moved_bytes += info.moved_bytes
 
 
-def _row(by: str, run: Run, call: Call, info: CommandInfo) -> tuple[object, Row]:
+def _row(by: str, run: Run, call: CommandCall, info: CommandInfo) -> tuple[object, TableRow]:
     if by == "operator":
-        return info.operator, Row(info.operator, info.operator, ())
+        return info.operator, TableRow(info.operator, info.operator, ())
     if by == "node":
-        return info.name, Row(info.name, info.operator, info.nodes)
+        return info.name, TableRow(info.name, info.operator, info.nodes)
     kernel = call.kernel or info.kernel
     key = run.plan_number, call.command, call.kernel
-    return key, Row(kernel, info.operator, info.nodes)
+    return key, TableRow(kernel, info.operator, info.nodes)

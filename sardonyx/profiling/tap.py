@@ -8,7 +8,7 @@ from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.recording import RunTrace
 
 
-class Tap:
+class ProfileTap:
     """Profiles of one session. Runs are recorded while there is one.
 
     Attributes:

@@ -21,7 +21,7 @@ from sardonyx.quantization.arithmetic import Array, parameters_of_weights, quant
 from sardonyx.quantization.enums import QuantType
 from sardonyx.quantization.model import FLOATS, is_fixed
 from sardonyx.quantization.overrides import check_overrides
-from sardonyx.quantization.settings import Settings
+from sardonyx.quantization.settings import QuantizationSettings
 
 _logger = get_logger("quantization")
 _MICROSOFT = "com.microsoft"
@@ -30,7 +30,7 @@ _MICROSOFT = "com.microsoft"
 Three = tuple[Value, Value, Value]
 
 
-def quantise_dynamic(graph: Graph, settings: Settings) -> None:
+def quantise_dynamic(graph: Graph, settings: QuantizationSettings) -> None:
     """Quantise a graph, in place.
 
     Raises:
@@ -49,7 +49,7 @@ def quantise_dynamic(graph: Graph, settings: Settings) -> None:
         graph.opset.setdefault(_MICROSOFT, 1)
 
 
-def _is_wanted(settings: Settings, node: Node) -> bool:
+def _is_wanted(settings: QuantizationSettings, node: Node) -> bool:
     """A Gemm is a MatMul, too."""
     as_product = settings.op_types & {"MatMul", "Gemm"} if node.op_type == "Gemm" else frozenset()
     return settings.wants(node, always=bool(as_product))
@@ -62,7 +62,7 @@ class _Writer:
         self,
         outermost: Graph,
         graph: Graph,
-        settings: Settings,
+        settings: QuantizationSettings,
         weights: dict[tuple[Value, QuantType, int | None], Three],
     ) -> None:
         self.graph = graph

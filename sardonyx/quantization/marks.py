@@ -16,7 +16,7 @@ from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 from sardonyx.quantization.calibration_data import TensorData
 from sardonyx.quantization.model import FLOATS, is_fixed
-from sardonyx.quantization.settings import Settings
+from sardonyx.quantization.settings import QuantizationSettings
 
 _logger = get_logger("quantization")
 
@@ -70,7 +70,7 @@ class Marks:
         biases: What becomes codes of 32 bits.
     """
 
-    def __init__(self, graph: Graph, settings: Settings, ranges: Ranges) -> None:
+    def __init__(self, graph: Graph, settings: QuantizationSettings, ranges: Ranges) -> None:
         self.graph = graph
         self.settings = settings
         self.options = settings.options

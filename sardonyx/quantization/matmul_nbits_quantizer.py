@@ -24,7 +24,7 @@ from sardonyx.quantization.block_configs import (
 from sardonyx.quantization.blocks import blocks_of, pack
 from sardonyx.quantization.enums import QuantFormat
 from sardonyx.quantization.model import FLOATS, is_fixed, open_model, raise_opset
-from sardonyx.quantization.written import Written
+from sardonyx.quantization.written import WritableModel
 
 #: onnxruntime has all of them in the module of this name.
 __all__ = [
@@ -110,7 +110,7 @@ class MatMulNBitsQuantizer:
         self.accuracy_level = config.accuracy_level
         self.nodes_to_exclude = set(nodes_to_exclude or ())
         self.nodes_to_include = set(nodes_to_include or ())
-        self.model = Written(open_model(model, prepare=False))
+        self.model = WritableModel(open_model(model, prepare=False))
 
     def process(self) -> None:
         """Quantise what can be; what cannot stays, and the log says why."""

@@ -20,7 +20,7 @@ from sardonyx.quantization.calibration_data import TensorData
 from sardonyx.quantization.enums import QuantType
 from sardonyx.quantization.marks import Ranges
 from sardonyx.quantization.rules import attribute, pads_with_codes
-from sardonyx.quantization.settings import Settings
+from sardonyx.quantization.settings import QuantizationSettings
 
 _MICROSOFT = "com.microsoft"
 
@@ -162,7 +162,7 @@ _MOVERS = frozenset(
 OPERATORS_ON_CODES = frozenset(_CONVERSIONS) | _MOVERS | {"ArgMax", "Relu", "Clip"}
 
 
-def fix_ranges(graph: Graph, settings: Settings, ranges: Ranges) -> None:
+def fix_ranges(graph: Graph, settings: QuantizationSettings, ranges: Ranges) -> None:
     """Ranges that operators on codes insist on: that of Softmax has a scale of 1/256."""
     for node in graph.nodes:
         if node.op_type == "Softmax" and settings.wants(node) and node.outputs[0] in ranges:

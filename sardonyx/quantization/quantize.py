@@ -31,7 +31,7 @@ from sardonyx.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer, W
 from sardonyx.quantization.model import open_model, raise_opset, write_model
 from sardonyx.quantization.options import Options, options_of
 from sardonyx.quantization.rules import STATIC_OPERATORS
-from sardonyx.quantization.settings import Settings
+from sardonyx.quantization.settings import QuantizationSettings
 from sardonyx.quantization.static import MICROSOFT, quantise_static
 
 _logger = get_logger("quantization")
@@ -86,7 +86,7 @@ def quantize_static(
         InvalidGraph: It is not valid.
     """
     options = options_of(extra_options)
-    settings = Settings(
+    settings = QuantizationSettings(
         activation_type,
         weight_type,
         per_channel,
@@ -131,7 +131,7 @@ def quantize_dynamic(
         raise InvalidArgument(
             message("quantize_dynamic", what, expected="QInt8 or QUInt8", got=str(weight_type))
         )
-    settings = Settings(
+    settings = QuantizationSettings(
         QuantType.QUInt8,
         weight_type,
         per_channel,
@@ -179,7 +179,9 @@ def quantize(
         )
 
 
-def _check_static(settings: Settings, format: QuantFormat, method: CalibrationMethod) -> None:
+def _check_static(
+    settings: QuantizationSettings, format: QuantFormat, method: CalibrationMethod
+) -> None:
     activation, weight = settings.activation_type, settings.weight_type
     where = f"activation_type={activation}, weight_type={weight}"
     for name, value, kind in (
@@ -209,7 +211,7 @@ def _check_static(settings: Settings, format: QuantFormat, method: CalibrationMe
         raise errors.NotImplemented(message("EnableSubgraph", what, do="Take quantize_dynamic"))
 
 
-def _with_opset(graph: Graph, settings: Settings) -> tuple[Graph, str]:
+def _with_opset(graph: Graph, settings: QuantizationSettings) -> tuple[Graph, str]:
     """The graph in a version that has what is needed, and the domain of QuantizeLinear."""
     options: Options = settings.options
     overrides = {
@@ -232,7 +234,7 @@ def _with_opset(graph: Graph, settings: Settings) -> tuple[Graph, str]:
 
 def _calibrated(
     graph: Graph,
-    settings: Settings,
+    settings: QuantizationSettings,
     reader: CalibrationDataReader | None,
     method: CalibrationMethod,
     providers: list[str] | None,

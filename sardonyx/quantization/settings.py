@@ -12,7 +12,7 @@ _SIGNED = (QuantType.QInt4, QuantType.QInt8, QuantType.QInt16)
 
 
 @dataclass(frozen=True)
-class Settings:
+class QuantizationSettings:
     """The arguments of a quantisation.
 
     Attributes:

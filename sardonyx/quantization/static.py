@@ -15,14 +15,18 @@ from sardonyx.quantization.marks import Marks, Ranges
 from sardonyx.quantization.on_codes import OPERATORS_ON_CODES, fix_ranges, move_to_codes
 from sardonyx.quantization.overrides import check_overrides
 from sardonyx.quantization.rules import OPERATOR_RULES, QDQ_RULES, every_tensor
-from sardonyx.quantization.settings import Settings
+from sardonyx.quantization.settings import QuantizationSettings
 
 #: Domain of operators that are onnxruntime's own.
 MICROSOFT = "com.microsoft"
 
 
 def quantise_static(
-    graph: Graph, settings: Settings, tensors: TensorsData, format: QuantFormat, domain: str = ""
+    graph: Graph,
+    settings: QuantizationSettings,
+    tensors: TensorsData,
+    format: QuantFormat,
+    domain: str = "",
 ) -> None:
     """Quantise a graph, in place.
 
@@ -54,11 +58,11 @@ def quantise_static(
         graph.opset.setdefault(MICROSOFT, 1)
 
 
-def _only(settings: Settings, op_types: frozenset[str]) -> Settings:
+def _only(settings: QuantizationSettings, op_types: frozenset[str]) -> QuantizationSettings:
     return replace(settings, op_types=settings.op_types & op_types)
 
 
-def _ranges(graph: Graph, settings: Settings, tensors: TensorsData) -> Ranges:
+def _ranges(graph: Graph, settings: QuantizationSettings, tensors: TensorsData) -> Ranges:
     """Ranges by value, with what operators say of them."""
     ranges: Ranges = {}
     for name, data in tensors.items():

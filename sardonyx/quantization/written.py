@@ -11,7 +11,7 @@ from sardonyx.loader.writer import write
 from sardonyx.quantization.model import write_model
 
 
-class Written:
+class WritableModel:
     """A graph that can be written.
 
     Attributes:

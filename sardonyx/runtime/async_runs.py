@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Started:
+class AsyncRun:
     """A run that somebody waits for later. This one has happened already; devices derive.
 
     Args:

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Operand, Program, Value
+from sardonyx.kernel.language.program import Operand, Program, SsaValue
 from sardonyx.kernel.language.types import F64, I32, I64, PTR, U8
-from sardonyx.plan.control_flow import GUARD, HANDLES, MEASURE, OFFSET, SIZE, TABLES, Gate, Turn
-from sardonyx.plan.steps import Enter, JumpIfLess, JumpUnless, Set
+from sardonyx.plan.control_flow import (
+    GUARD,
+    HANDLES,
+    MEASURE,
+    OFFSET,
+    SIZE,
+    TABLES,
+    ControlSteps,
+    Gate,
+)
+from sardonyx.plan.steps import Enter, JumpIfLess, JumpUnless, SetSize
 from sardonyx.plan.tape import ADD, FLOORDIV, LIMIT, MAXIMUM, MULTIPLY, Instruction
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 
 #: So many trips a loop makes between two looks at what the host says.
 _TRIPS_PER_LOOK = 64
 
 
-def kernel_of(turn: Turn, image: Image) -> tuple[Program, bool]:
+def kernel_of(control: ControlSteps, image: PlanTables) -> tuple[Program, bool]:
     """The kernel of a turn, and whether it may find something wrong."""
     # It is written twice: the first time shows what it reads.
-    reads = _Writer(turn, image, ())
+    reads = _Writer(control, image, ())
     reads.run()
-    writer = _Writer(turn, image, reads.read)
+    writer = _Writer(control, image, reads.read)
     writer.run()
     return writer.b.program, bool(writer.checks)
 
@@ -32,7 +41,7 @@ class _Writer:
     The word `halt` is 0 when a run begins.
 
     Args:
-        turn: Which.
+        control: Which.
         image: Of the plan.
         read: What it is known to read from tables: read at the beginning, one read waits for all.
 
@@ -40,10 +49,12 @@ class _Writer:
         checks: How often it looks whether all is right.
     """
 
-    def __init__(self, turn: Turn, image: Image, read: Iterable[tuple[str, int]]) -> None:
-        self.turn, self.image, self.plan, self.tape = turn, image, image.plan, image.tape
+    def __init__(
+        self, control: ControlSteps, image: PlanTables, read: Iterable[tuple[str, int]]
+    ) -> None:
+        self.control, self.image, self.plan, self.tape = control, image, image.plan, image.tape
         named = [*((name, PTR) for name in TABLES), *((name, I64) for name in HANDLES)]
-        self.b = Builder(turn.name, named, kind="kernel")
+        self.b = Builder(control.name, named, kind="kernel")
         self.first = tuple(read)
         self.read: dict[tuple[str, int], None] = {}
         self.constants = self.tape.constants
@@ -57,9 +68,9 @@ class _Writer:
             for table, k in self.first:
                 if (table, k) not in self.known:
                     self.known[table, k] = b.load(I64, b.parameter(table), k)
-            self.steps(self.turn.steps)
-            if self.turn.gate is not None:
-                self.gate(self.turn.gate)
+            self.steps(self.control.steps)
+            if self.control.gate is not None:
+                self.gate(self.control.gate)
             elif self.checks:
                 self.flush()
                 self.steer("first", self.going())
@@ -86,11 +97,11 @@ class _Writer:
             self.b.store(value, self.b.parameter(table), k)
         self.stores = {}
 
-    def going(self) -> Value:
+    def going(self) -> SsaValue:
         """1 as long as nothing is wrong, else 0."""
         return self._one_if(self.b.eq(self._value(self.of("halt", 0)), 0))
 
-    def steer(self, handle: str, value: Value) -> None:
+    def steer(self, handle: str, value: SsaValue) -> None:
         """Set a condition, if there is a node for it."""
         b = self.b
         with b.if_(b.ne(b.parameter(handle), 0)):
@@ -121,7 +132,7 @@ class _Writer:
         if gate.trips is None:
             self.steer("second", b.binary("and", b.binary("xor", chosen, 1), goes))
 
-    def _flag(self, number: int) -> Value:
+    def _flag(self, number: int) -> SsaValue:
         """1 if the condition of a jump is true, else 0."""
         b, jump = self.b, self.plan.commands[number]
         assert isinstance(jump, JumpUnless)  # noqa: S101 - `plan.control_flow` says so
@@ -129,11 +140,11 @@ class _Writer:
         at = b.offset(base, self._size(jump.offset_bytes, jump.segment))
         return self._one_if(b.ne(b.load(U8, at), 0))
 
-    def _unless_told(self, lets: Value, counter: Operand) -> Value:
+    def _unless_told(self, lets: SsaValue, counter: Operand) -> SsaValue:
         """Now and then: 0 if the host ends the run, or a kernel has met a fault."""
         b = self.b
         held = b.variable(lets)
-        if not isinstance(counter, Value):  # the first trip
+        if not isinstance(counter, SsaValue):  # the first trip
             return lets
         with b.if_(b.eq(b.binary("and", counter, _TRIPS_PER_LOOK - 1), 0)):
             told = b.load(I64, b.context("cancel"), ordering="relaxed")
@@ -150,7 +161,7 @@ class _Writer:
         """Do some steps."""
         for number in numbers:
             step = self.plan.commands[number]
-            if isinstance(step, Set):
+            if isinstance(step, SetSize):
                 value = self._size(step.value, step.segment)
                 self.put("slots", self.tape.symbol(step.symbol), value)
             elif isinstance(step, Enter):
@@ -193,7 +204,7 @@ class _Writer:
         """As `plan.tape.evaluate`."""
         b = self.b
         first, end = self.tape.ranges[segment]
-        wrong: Value | None = None
+        wrong: SsaValue | None = None
         for instruction in self.tape.instructions[first:end]:
             value, is_wrong = self._do(instruction)
             wrong = is_wrong if wrong is None else b.binary("or", wrong, is_wrong)
@@ -201,7 +212,7 @@ class _Writer:
         if wrong is not None:
             self._fault_if(wrong, SIZE + segment, 0, 0)
 
-    def _do(self, instruction: Instruction) -> tuple[Value, Value]:
+    def _do(self, instruction: Instruction) -> tuple[SsaValue, SsaValue]:
         """The result of an instruction, and whether there is none."""
         b = self.b
         operation, _, left, right = instruction
@@ -224,16 +235,16 @@ class _Writer:
         beyond = b.compare("ge", value, LIMIT)
         return value, b.binary("or", beyond, b.compare("le", value, -LIMIT))
 
-    def _one_if(self, test: Value) -> Value:
+    def _one_if(self, test: SsaValue) -> SsaValue:
         return self._value(self.b.index_cast(test))
 
-    def _value(self, operand: Operand) -> Value:
+    def _value(self, operand: Operand) -> SsaValue:
         """An operand that may be a constant, as a value."""
-        if isinstance(operand, Value):
+        if isinstance(operand, SsaValue):
             return operand
         return self.b.value(I64, int(operand.value))
 
-    def _fault_if(self, wrong: Value, code: int, a: Operand | int, c: Operand | int) -> None:
+    def _fault_if(self, wrong: SsaValue, code: int, a: Operand | int, c: Operand | int) -> None:
         b = self.b
         self.checks += 1
         with b.if_(wrong):

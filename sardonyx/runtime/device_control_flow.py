@@ -16,13 +16,13 @@ import numpy as np
 from sardonyx.base.records import dataclass
 from sardonyx.kernel.language.program import Program
 from sardonyx.plan.control_flow import (
-    Choice,
+    ControlChoice,
+    ControlSteps,
     Launch,
     Loop,
     Node,
-    Parallel,
-    Turn,
-    Unsteerable,
+    NotOnDevice,
+    ParallelParts,
     hoisted,
     tree_of,
 )
@@ -31,7 +31,7 @@ from sardonyx.plan.steps import Enter, JumpIfLess
 from sardonyx.runtime.arena import Words
 from sardonyx.runtime.control_kernels import kernel_of
 from sardonyx.runtime.largest import writer_of
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.team import Team
 
 #: A pass of a loop takes the device some microseconds beside its kernels, so it has so many trips:
@@ -40,13 +40,13 @@ _TRIPS, _MOST_NODES = (10, 8, 5, 4), 80
 
 
 @dataclass(frozen=True, slots=True)
-class Steering:
+class DeviceControlFlow:
     """How a device steers a plan.
 
     Attributes:
         plan: The plan, hoisted.
         nodes: What is done.
-        turns: Those in the nodes.
+        controls: Those in the nodes.
         programs: A kernel for each turn.
         checked: Numbers of turns that may find something wrong: then nothing may follow.
         unscheduled: Commands that the host does not schedule, since what they cost depends on the
@@ -59,7 +59,7 @@ class Steering:
 
     plan: Plan
     nodes: tuple[Node, ...]
-    turns: tuple[Turn, ...]
+    controls: tuple[ControlSteps, ...]
     programs: tuple[Program, ...]
     checked: frozenset[int]
     unscheduled: tuple[int, ...]
@@ -70,25 +70,27 @@ class Steering:
     def passes(self, slots: Words) -> dict[int, int]:
         """How many trips each pass of such a loop has: as many each time, so none needs a test."""
         found = {}
-        for turn, (slot, most) in self.counted.items():
+        for control, (slot, most) in self.counted.items():
             trips = int(slots[slot])
             fitting = (k for k in _TRIPS if k <= most and trips and trips % k == 0)
-            found[turn] = next(fitting, 1)
+            found[control] = next(fitting, 1)
         return found
 
     @property
     def has_loops(self) -> bool:
         """Whether runs may take any time."""
-        return any(turn.gate is not None and turn.gate.trips is not None for turn in self.turns)
+        return any(
+            control.gate is not None and control.gate.trips is not None for control in self.controls
+        )
 
 
-def steering_of(plan: Plan) -> Steering:
+def control_flow_of(plan: Plan) -> DeviceControlFlow:
     """How a device steers a plan.
 
     Raises:
-        Unsteerable: It cannot; the text says why.
+        NotOnDevice: It cannot; the text says why.
     """
-    nodes, turns = tree_of(plan)
+    nodes, controls = tree_of(plan)
     plan = hoisted(plan)
     image = _tables_of(plan)
     _check_sizes(plan, image)
@@ -109,9 +111,9 @@ def steering_of(plan: Plan) -> Steering:
     unscheduled = [row[0] for segment in inner for row in image.rows("scheduled", segment)]
     lanes: dict[int, int] = {}
     nodes = _laned(nodes, image, lanes, itertools.count(1), 0)
-    kernels = [kernel_of(turn, image) for turn in turns]
-    return Steering(
-        plan, nodes, turns, tuple(program for program, _ in kernels),
+    kernels = [kernel_of(control, image) for control in controls]
+    return DeviceControlFlow(
+        plan, nodes, controls, tuple(program for program, _ in kernels),
         frozenset(k for k, (_, is_checked) in enumerate(kernels) if is_checked), tuple(unscheduled),
         frozenset(varying), lanes, dict(_counted(nodes, plan, image)),
     )  # fmt: skip
@@ -125,14 +127,18 @@ def commands_of(nodes: Iterable[Node]) -> Iterator[int]:
                 yield command
             case Loop(_, body, _):
                 yield from commands_of(body)
-            case Choice(_, then, otherwise):
+            case ControlChoice(_, then, otherwise):
                 yield from commands_of((*then, *otherwise))
-            case Parallel(parts):
+            case ParallelParts(parts):
                 yield from commands_of(itertools.chain.from_iterable(parts))
 
 
 def _laned(
-    nodes: tuple[Node, ...], image: Image, lanes: dict[int, int], fresh: Iterator[int], lane: int
+    nodes: tuple[Node, ...],
+    image: PlanTables,
+    lanes: dict[int, int],
+    fresh: Iterator[int],
+    lane: int,
 ) -> tuple[Node, ...]:
     """The nodes, with a lane for each command; parts in a row that may not run side by side."""
     found: list[Node] = []
@@ -143,10 +149,10 @@ def _laned(
                 found.append(node)
             case Loop(first, body, last):
                 found.append(Loop(first, _laned(body, image, lanes, fresh, lane), last))
-            case Choice(turn, then, otherwise):
+            case ControlChoice(control, then, otherwise):
                 sides = (_laned(side, image, lanes, fresh, lane) for side in (then, otherwise))
-                found.append(Choice(turn, *sides))
-            case Parallel(parts):
+                found.append(ControlChoice(control, *sides))
+            case ParallelParts(parts):
                 # What kernels work in belongs to warps by their numbers in a grid.
                 working = [any(_works(k, image) for k in commands_of(part)) for part in parts]
                 if sum(working) > 1:
@@ -158,16 +164,16 @@ def _laned(
                     _laned(part, image, lanes, fresh, own)
                     for part, own in zip(parts, others, strict=True)
                 )
-                found.append(Parallel(tuple(laned)))
-            case Turn():
+                found.append(ParallelParts(tuple(laned)))
+            case ControlSteps():
                 found.append(node)
     return tuple(found)
 
 
 def _counted(
-    nodes: Iterable[Node], plan: Plan, image: Image
+    nodes: Iterable[Node], plan: Plan, image: PlanTables
 ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Loops that go on as long as trips are left, and no longer; see `Steering.counted`."""
+    """Loops that end when no trips are left, and not before; see `DeviceControlFlow.counted`."""
     for node in nodes:
         match node:
             case Loop(_, body, last) if last.gate is not None:
@@ -193,13 +199,13 @@ def _counted(
                     slot = image.tape.slot(test.right, test.segment)
                     if not image.tape.segment_of[slot]:
                         yield last.number, (slot, most)
-            case Choice(_, then, otherwise):
+            case ControlChoice(_, then, otherwise):
                 yield from _counted((*then, *otherwise), plan, image)
-            case Parallel(parts):
+            case ParallelParts(parts):
                 yield from _counted(itertools.chain.from_iterable(parts), plan, image)
 
 
-def _works(number: int, image: Image) -> bool:
+def _works(number: int, image: PlanTables) -> bool:
     """Whether a command needs memory to work in."""
     return image.tape.constants.get(image.slots_of(number)[1]) != 0
 
@@ -209,8 +215,8 @@ def turns_of(plan: Plan) -> list[Program]:
     if len(plan.segments) < 2:
         return []
     try:
-        return list(steering_of(plan).programs)
-    except Unsteerable:
+        return list(control_flow_of(plan).programs)
+    except NotOnDevice:
         return []
 
 
@@ -221,25 +227,25 @@ class _NoCode:
         return 1
 
 
-def _tables_of(plan: Plan) -> Image:
+def _tables_of(plan: Plan) -> PlanTables:
     """The tables of a plan whose constants are not there: never touched, so they take no memory."""
     held = {b.number: b.size_bytes for b in plan.buffers if b.kind == "constant"}
     sized = [held.get(k, 0) for k in range(plan.constant_count)]
     constants = [np.empty(size if isinstance(size, int) else 0, np.uint8) for size in sized]
-    return Image(plan, _NoCode(), constants, Team(), remote=[0] * len(constants))
+    return PlanTables(plan, _NoCode(), constants, Team(), remote=[0] * len(constants))
 
 
-def _check_sizes(plan: Plan, image: Image) -> None:
+def _check_sizes(plan: Plan, image: PlanTables) -> None:
     for number, buffer in enumerate(plan.buffers):
         if image.buffer_segment(number):
             writer = writer_of(plan, number)
             what = f"the size of what {writer} gives" if writer else f"the size of b{number}"
-            raise Unsteerable(f"{what} is known only when the run gets there ({buffer.size_bytes})")
+            raise NotOnDevice(f"{what} is known only when the run gets there ({buffer.size_bytes})")
     for output in plan.outputs:
         if output.segment:
             what = f"the shape of output {output.name} is known only when the run gets there"
-            raise Unsteerable(what)
+            raise NotOnDevice(what)
     for number, command in enumerate(plan.commands):
         if isinstance(command, Command) and image.tape.segment_of[image.slots_of(number)[1]]:
             what = f"what {command.where} works in is known only when the run gets there"
-            raise Unsteerable(what)
+            raise NotOnDevice(what)

@@ -24,15 +24,15 @@ from sardonyx.base.handlers import is_of_handler
 from sardonyx.base.log import get_logger
 from sardonyx.base.object_types import ObjectType
 from sardonyx.base.resources import refusal
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.fed_ranks import FedShape, rank_of, shape_of, shape_of_computed
 from sardonyx.runtime.inplace_append import Appender
-from sardonyx.runtime.repeatable import QuickRun, QuickRunTo, not_again
-from sardonyx.runtime.storage import DeviceArray, Wanted, again, to_host
-from sardonyx.store.model_record import Record
+from sardonyx.runtime.repeatable import QuickRun, RepeatedRun, not_again
+from sardonyx.runtime.storage import DeviceArray, OutputPlacement, again, to_host
+from sardonyx.store.model_record import ModelRecord
 
 if TYPE_CHECKING:
     from sardonyx.plugins.claims import Claims
@@ -54,15 +54,21 @@ class Engine:
         claims: What providers outside the package compute; None if there are none.
     """
 
-    def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
+    def __init__(
+        self, record: ModelRecord, executable: Executable, timings: dict[str, float]
+    ) -> None:
         self.record, self.executable, self.timings = record, executable, timings
         self.tuned: Tuned | None = None
         self.claims: Claims | None = None
         self._variants: Variants | None = None
         self._unrecorded = executable
         self._plain = record.output_places == list(range(len(record.outputs)))
-        rooms = executable.rooms if self._plain and record.appended else None
-        self._appender = None if rooms is None else Appender(record, rooms, self._in_rooms)
+        growable_buffers = executable.growable_buffers if self._plain and record.appended else None
+        self._appender = (
+            None
+            if growable_buffers is None
+            else Appender(record, growable_buffers, self._in_growable_buffers)
+        )
 
     def record_runs(self, sink: Sink | None) -> None:
         """Give `sink` a trace of every run that begins from now on; None ends that."""
@@ -123,7 +129,7 @@ class Engine:
         return self._unrecorded.prepared(feeds, outputs)
 
     @property
-    def run_alike(self) -> QuickRunTo:
+    def run_alike(self) -> RepeatedRun:
         """See `Executable.run_alike`."""
         is_plain = self._plain and self._appender is None
         return self.executable.run_alike if is_plain else not_again
@@ -147,7 +153,7 @@ class Engine:
         return self.executable.tensors_alike if is_plain else not_again
 
     def run_to(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """`run`, with each output where it is wanted; feeds may lie on devices.
 
@@ -194,14 +200,16 @@ class Engine:
         return self._plain and self.executable.is_asynchronous
 
     def start(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
-    ) -> Started:
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
+    ) -> AsyncRun:
         """Begin a run as `run_to` does, for somebody to finish."""
         if not self._plain:  # one tensor is several outputs: copies wait
-            return Started(self.run_to(feeds, replace(wanted, waits=True), cancel))
-        begun: list[Started] = []
+            return AsyncRun(self.run_to(feeds, replace(wanted, waits=True), cancel))
+        begun: list[AsyncRun] = []
 
-        def begin(executable: Executable, feeds: Sequence[Any], wanted: Wanted) -> list[Any]:
+        def begin(
+            executable: Executable, feeds: Sequence[Any], wanted: OutputPlacement
+        ) -> list[Any]:
             begun.append(executable.start(feeds, wanted, cancel))
             return begun[-1].results
 
@@ -216,7 +224,7 @@ class Engine:
         begun[-1].results = found
         return begun[-1]
 
-    def _again(self, number: int, wanted: Wanted, result: Any) -> Any:
+    def _again(self, number: int, wanted: OutputPlacement, result: Any) -> Any:
         """A tensor that is another output, too, where this one is wanted."""
         if not wanted.waits:
             self.settle()
@@ -323,9 +331,9 @@ class Engine:
         """Other plans of the same model that runs needed, by what they are for."""
         return {} if self._variants is None else self._variants.made
 
-    def _in_rooms(self) -> Executable | None:
+    def _in_growable_buffers(self) -> Executable | None:
         """What runs the plan that writes outputs behind the inputs that they continue."""
-        found = self._variants.in_rooms() if self._variants is not None else None
+        found = self._variants.in_growable_buffers() if self._variants is not None else None
         return None if found is None or not found._plain else found.executable
 
     def use(self, variants: Variants) -> None:
@@ -361,7 +369,9 @@ class UnrankedEngine(Engine):
     Those inside the model are computed first, by a plan of their own.
     """
 
-    def __init__(self, record: Record, executable: Executable, timings: dict[str, float]) -> None:
+    def __init__(
+        self, record: ModelRecord, executable: Executable, timings: dict[str, float]
+    ) -> None:
         super().__init__(record, executable, timings)
         names = [info.name for info in record.inputs]
         self._unranked = [names.index(name) for name in record.unranked if name in names]
@@ -375,15 +385,15 @@ class UnrankedEngine(Engine):
         return engine.run(given, cancel)
 
     def run_to(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """See `Engine.run_to`."""
         engine, given = self._of_ranks(feeds, cancel)
         return engine.run_to(given, wanted, cancel)
 
     def start(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
-    ) -> Started:
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
+    ) -> AsyncRun:
         """See `Engine.start`."""
         engine, given = self._of_ranks(feeds, cancel)
         return engine.start(given, wanted, cancel)
@@ -409,7 +419,7 @@ class UnrankedEngine(Engine):
         return not_again
 
     @property
-    def run_alike(self) -> QuickRunTo:
+    def run_alike(self) -> RepeatedRun:
         """None, as of `quick_run`."""
         return not_again
 

@@ -30,27 +30,27 @@ from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime import arrays, pool, refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.arrays import ITEMS_OFFSET, NATIVE, Mirror
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.fast_path import RunsAgain
+from sardonyx.runtime.fast_path import FastPath
 from sardonyx.runtime.frame import Frame, Result
-from sardonyx.runtime.growable_buffer import Rooms
+from sardonyx.runtime.growable_buffer import GrowableBuffers
 from sardonyx.runtime.growable_values import HOST_ROOMS
 from sardonyx.runtime.host_calls import HostPlan, HostTable
-from sardonyx.runtime.host_epilogue import LateCalls
-from sardonyx.runtime.plan_tables import Code, Image
+from sardonyx.runtime.host_epilogue import HostEpilogue
+from sardonyx.runtime.plan_tables import PlanCode, PlanTables
 from sardonyx.runtime.results import check_output, check_outputs, new_result, new_results
-from sardonyx.runtime.storage import HOST, Array, MemoryKind, Wanted, place
+from sardonyx.runtime.storage import HOST, Array, MemoryKind, OutputPlacement, place
 from sardonyx.runtime.team import Team
 from sardonyx.targets.target import host_target
 
 if TYPE_CHECKING:
     from sardonyx.runtime.recording import Sink
-    from sardonyx.store.model_record import Record
+    from sardonyx.store.model_record import ModelRecord
 
 
-class Executable(RunsAgain):
+class Executable(FastPath):
     """A plan with code and constants; any number of threads may run it at once.
 
     Args:
@@ -70,18 +70,18 @@ class Executable(RunsAgain):
     def __init__(
         self,
         plan: Plan,
-        code: Code,
+        code: PlanCode,
         constants: Sequence[Array] = (),
         *,
         threads: int | Team = 1,
         functions: Sequence[int] = (),
         budget: Budget | None = None,
-        image: Image | None = None,
+        image: PlanTables | None = None,
     ) -> None:
         self.budget = budget or Budget()
         self.team = threads if isinstance(threads, Team) else Team(threads)
         self.plan = plan
-        self._image = image or Image(plan, code, constants, self.team)
+        self._image = image or PlanTables(plan, code, constants, self.team)
         self._functions = np.array([*functions, 0], np.int64)
         native = library()
         self._native_bind, self._native_resolve = native.bind, native.resolve
@@ -98,12 +98,12 @@ class Executable(RunsAgain):
         self._resolves = 0
         self._segmented = len(plan.segments) > 1
         self._host = HostPlan(plan) if plan.has_objects else None
-        self._late = LateCalls.of(self._host, self._image)
+        self._late = HostEpilogue.of(self._host, self._image)
 
     def _new_frame(self) -> Frame:
         return Frame(self._image, address_of(self._functions), self.budget)
 
-    def recorded(self, record: Record, sink: Sink) -> Executable:
+    def recorded(self, record: ModelRecord, sink: Sink) -> Executable:
         """What runs the same plan, and gives `sink` a trace of each run.
 
         This one gives up its memory, and its quick ways, which bindings may still have.
@@ -170,7 +170,7 @@ class Executable(RunsAgain):
         return outputs
 
     def run_to(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """Run once, with results where they are wanted; feeds may lie on devices.
 
@@ -211,10 +211,11 @@ class Executable(RunsAgain):
         """Whether calls with tensors of torch are best in torch's stream."""
         return False
 
-    def callers_capture(self, wanted: Wanted) -> AbstractContextManager[None] | None:
+    def callers_capture(self, wanted: OutputPlacement) -> AbstractContextManager[None] | None:
         """What to run in if the run's stream is captured by the caller; None if it is not.
 
-        The run then is one whose `Wanted.is_captured` is set: its work becomes part of a graph.
+        The run then is one whose `OutputPlacement.is_captured` is set: its work becomes part of a
+        graph.
         """
         return None
 
@@ -229,15 +230,15 @@ class Executable(RunsAgain):
         return False
 
     @property
-    def rooms(self) -> Rooms | None:
+    def growable_buffers(self) -> GrowableBuffers | None:
         """What has values that grow where they lie; None if results are always new memory."""
         return HOST_ROOMS
 
     def start(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
-    ) -> Started:
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
+    ) -> AsyncRun:
         """Begin a run as `run_to` does, for somebody to finish."""
-        return Started(self.run_to(feeds, replace(wanted, waits=True), cancel))
+        return AsyncRun(self.run_to(feeds, replace(wanted, waits=True), cancel))
 
     def trim_staging(self) -> None:
         """Give back memory of the host through which copies to and from a device go."""

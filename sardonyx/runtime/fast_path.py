@@ -14,7 +14,7 @@ from sardonyx.plan.plan import Plan
 from sardonyx.runtime import pool, refusals
 from sardonyx.runtime.arrays import ITEMS_OFFSET
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.host_epilogue import LateCalls
+from sardonyx.runtime.host_epilogue import HostEpilogue
 from sardonyx.runtime.leases import Leases
 from sardonyx.runtime.storage import Array
 
@@ -22,7 +22,7 @@ from sardonyx.runtime.storage import Array
 _OF_DATA = (SardonyxError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
 
-class RunsAgain(Leases):
+class FastPath(Leases):
     """The part of `executor.Executable` for such runs; see there.
 
     Short ones keep Python's lock: to let go of it and to wait for it takes longer, and what native
@@ -30,7 +30,7 @@ class RunsAgain(Leases):
     """
 
     plan: Plan
-    _late: LateCalls | None
+    _late: HostEpilogue | None
     _native_fits: Callable[[int, int, int], int]
     _native_again: Callable[[int, int, int], int]
 

@@ -17,7 +17,7 @@ from sardonyx.runtime.arrays import NATIVE
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.host_calls import HostTable
 from sardonyx.runtime.largest import largest_values, writer_of
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.recycled import Recycled
 from sardonyx.runtime.size_sources import find_maker
 
@@ -52,7 +52,7 @@ class Frame:
 
     def __init__(
         self,
-        image: Image,
+        image: PlanTables,
         functions: int = 0,
         budget: Budget | None = None,
         memory: Callable[[str, Budget | None], Memory] = Memory,
@@ -181,7 +181,7 @@ class Frame:
         """Shape and dtype of an output, once its segment is resolved.
 
         Raises:
-            InvalidArgument: A dimension is negative; see `Image.misfit`.
+            InvalidArgument: A dimension is negative; see `PlanTables.misfit`.
         """
         spec = self._image.plan.outputs[number]
         shape = tuple(self.table("slots")[self._image.output_slots[number]].tolist())

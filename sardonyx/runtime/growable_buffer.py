@@ -17,7 +17,7 @@ from sardonyx.runtime.storage import Tensor
 _LEAST = 64
 
 
-class Room:
+class GrowableBuffer:
     """Memory for values that grow.
 
     Args:
@@ -81,25 +81,25 @@ class Room:
             self.values += change
 
 
-class Rooms(Protocol):
+class GrowableBuffers(Protocol):
     """What a provider knows of values in rooms."""
 
     def is_own(self, target: object) -> bool:
         """Whether a target of a run is new memory of this kind."""
 
-    def found(self, value: object) -> Room | None:
+    def found(self, value: object) -> GrowableBuffer | None:
         """The room in which a value lies; None if it lies in memory of its own."""
 
-    def made(self, value: Tensor, axis: int, capacity: int) -> Room:
+    def made(self, value: Tensor, axis: int, capacity: int) -> GrowableBuffer:
         """A new room that begins with the contents of a value."""
 
-    def value(self, room: Room, length: int) -> Tensor:
+    def value(self, room: GrowableBuffer, length: int) -> Tensor:
         """The first part of a room."""
 
     def wrapped(self, value: Tensor, axis: int) -> Tensor:
         """A value that was just made, as one that fills a room."""
 
-    def extend(self, value: Tensor, room: Room, length: int) -> None:
+    def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
         """Make a value the first part of a room from now on."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.runtime.growable_buffer import Room
+from sardonyx.runtime.growable_buffer import GrowableBuffer
 from sardonyx.runtime.storage import HOST, Array, Tensor, size_of, to_host
 
 
@@ -17,33 +17,33 @@ class GrownView(np.ndarray[Any, np.dtype[Any]]):
         room: Where it lies; None for what is made of such a view.
     """
 
-    room: Room | None
+    room: GrowableBuffer | None
 
     def __array_finalize__(self, made_of: Any) -> None:
         self.room = None
 
 
-class HostRooms:
-    """See `Rooms`."""
+class HostGrowableBuffers:
+    """See `GrowableBuffers`."""
 
     def is_own(self, target: object) -> bool:
-        """See `Rooms.is_own`; an array of NumPy keeps its size, so none becomes longer itself."""
+        """See `GrowableBuffers.is_own`; an array of NumPy keeps its size, so none grows itself."""
         return target is HOST
 
-    def found(self, value: object) -> Room | None:
-        """See `Rooms.found`."""
+    def found(self, value: object) -> GrowableBuffer | None:
+        """See `GrowableBuffers.found`."""
         return value.room if isinstance(value, GrownView) else None
 
-    def made(self, value: Tensor, axis: int, capacity: int) -> Room:
-        """See `Rooms.made`."""
+    def made(self, value: Tensor, axis: int, capacity: int) -> GrowableBuffer:
+        """See `GrowableBuffers.made`."""
         held: Array = to_host(value)
         whole = _empty(value.shape, value.dtype, axis, capacity)
         length = value.shape[axis]
         whole[(slice(None),) * axis + (slice(length),)] = held
-        return Room(whole, axis, length)
+        return GrowableBuffer(whole, axis, length)
 
-    def value(self, room: Room, length: int) -> GrownView:
-        """See `Rooms.value`."""
+    def value(self, room: GrowableBuffer, length: int) -> GrownView:
+        """See `GrowableBuffers.value`."""
         memory: Any = room.memory
         part: GrownView = memory[(slice(None),) * room.axis + (slice(length),)].view(GrownView)
         part.room = room
@@ -51,11 +51,11 @@ class HostRooms:
         return part
 
     def wrapped(self, value: Tensor, axis: int) -> Tensor:
-        """See `Rooms.wrapped`: what is not in a room stays a plain array."""
+        """See `GrowableBuffers.wrapped`: what is not in a room stays a plain array."""
         return value
 
-    def extend(self, value: Tensor, room: Room, length: int) -> None:
-        """See `Rooms.extend`; no target is asked for that, see `is_own`."""
+    def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
+        """See `GrowableBuffers.extend`; no target is asked for that, see `is_own`."""
 
 
 def new_with_room(
@@ -64,7 +64,7 @@ def new_with_room(
     """A new value of zeros in a room of some size."""
     whole = _empty(shape, dtype, axis, capacity)
     whole[(slice(None),) * axis + (slice(shape[axis]),)] = 0
-    return HOST_ROOMS.value(Room(whole, axis, shape[axis]), shape[axis])
+    return HOST_ROOMS.value(GrowableBuffer(whole, axis, shape[axis]), shape[axis])
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int) -> Array:
@@ -73,4 +73,4 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: in
     return np.empty(sizes, dtype)
 
 
-HOST_ROOMS = HostRooms()
+HOST_ROOMS = HostGrowableBuffers()

@@ -14,13 +14,13 @@ from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.object_types import ObjectType
 from sardonyx.host.items import Items
-from sardonyx.plan.host_epilogue import late_commands, targets_of
+from sardonyx.plan.host_epilogue import epilogue_commands, targets_of
 from sardonyx.plan.plan import Plan, PointerArgument
 from sardonyx.runtime.arena import Words
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.host_arrays import array_at
 from sardonyx.runtime.host_calls import HostPlan, Strings, given_out
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.storage import Array
 
 #: Makes of what a function gives what callers get.
@@ -34,11 +34,11 @@ _Call = tuple[Callable[..., Any], list[tuple[np.dtype[Any], int, int]], list[tup
 _Ready = tuple[_Call, list[Array] | None]
 
 
-class LateCalls:
+class HostEpilogue:
     """The calls at the end of a plan.
 
     Args:
-        plan: One that `late_commands` takes.
+        plan: One that `epilogue_commands` takes.
         host: Its functions.
         places: Where the arguments of each command begin.
     """
@@ -48,7 +48,7 @@ class LateCalls:
         self._texts = [k for k, x in enumerate(plan.outputs) if x.dtype is dtypes.STRING]
         #: For each call whether its operands stay where they are in a frame.
         self._calls: list[tuple[_Call, bool]] = []
-        for number, command, signature in late_commands(plan) or ():
+        for number, command, signature in epilogue_commands(plan) or ():
             at, operands, stay = places[number], [], True
             for dtype, rank in filter(None, signature.operands):
                 operands.append((dtype.stored, rank, at))
@@ -63,7 +63,7 @@ class LateCalls:
             self._calls.append(((function, operands, targets), stay))
 
     @classmethod
-    def of(cls, host: HostPlan | None, image: Image) -> LateCalls | None:
+    def of(cls, host: HostPlan | None, image: PlanTables) -> HostEpilogue | None:
         """Those of an image's plan, if it is one of these."""
         if host is None or not image.is_late:
             return None

@@ -12,12 +12,12 @@ from sardonyx.base.errors import ContradictingSizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.growable_buffer import Room, Rooms, room_for
-from sardonyx.runtime.storage import DeviceArray, Tensor, Wanted
-from sardonyx.store.model_record import Record
+from sardonyx.runtime.growable_buffer import GrowableBuffer, GrowableBuffers, room_for
+from sardonyx.runtime.storage import DeviceArray, OutputPlacement, Tensor
+from sardonyx.store.model_record import ModelRecord
 
 #: Runs an executable.
-Run = Callable[[Executable, Sequence[Any], Wanted], list[Any]]
+Run = Callable[[Executable, Sequence[Any], OutputPlacement], list[Any]]
 
 
 class _Claim:
@@ -25,7 +25,7 @@ class _Claim:
 
     __slots__ = ("count", "length", "room")
 
-    def __init__(self, room: Room, length: int, count: int) -> None:
+    def __init__(self, room: GrowableBuffer, length: int, count: int) -> None:
         self.room, self.length, self.count = room, length, count
 
 
@@ -37,14 +37,21 @@ class Appender:
 
     Args:
         record: Of the model.
-        rooms: The provider's.
+        growable_buffers: The provider's.
         executable: Gives what runs the plan for it, compiled when it is first asked for.
     """
 
     def __init__(
-        self, record: Record, rooms: Rooms, executable: Callable[[], Executable | None]
+        self,
+        record: ModelRecord,
+        growable_buffers: GrowableBuffers,
+        executable: Callable[[], Executable | None],
     ) -> None:
-        self._appended, self._rooms, self._executable = record.appended, rooms, executable
+        self._appended, self._growable_buffers, self._executable = (
+            record.appended,
+            growable_buffers,
+            executable,
+        )
         inputs, outputs = record.plan.inputs, record.plan.outputs
         self._specs = inputs
         self._outputs = {a.output: a for a in self._appended}
@@ -66,12 +73,12 @@ class Appender:
                     self._symbols.append((atom.name, k, axis))
         self._is_known = not used
 
-    def run(self, feeds: Sequence[Any], wanted: Wanted, run: Run) -> list[Any] | None:
+    def run(self, feeds: Sequence[Any], wanted: OutputPlacement, run: Run) -> list[Any] | None:
         """The results; None if the run is none of these, and nothing was done."""
         if not self._is_asked(feeds, wanted):
             return None
         executable = self._executable()
-        if executable is None or executable.rooms is None:
+        if executable is None or executable.growable_buffers is None:
             return None
         claims: dict[int, _Claim] = {}
         try:
@@ -81,7 +88,7 @@ class Appender:
                 given[a.input] = claims[a.output].room.memory
             targets = [t for k, t in enumerate(wanted.targets) if k not in self._outputs]
             written = [c.room.memory for c in claims.values()]
-            inside = Wanted(targets, wanted.stream, wanted.waits, written)
+            inside = OutputPlacement(targets, wanted.stream, wanted.waits, written)
             results = iter(run(executable, [*given, *lengths], inside))
         except BaseException as error:
             for claim in claims.values():
@@ -94,27 +101,27 @@ class Appender:
             for k in range(len(wanted.targets))
         ]
 
-    def wrapped(self, results: list[Any], wanted: Wanted) -> list[Any]:
+    def wrapped(self, results: list[Any], wanted: OutputPlacement) -> list[Any]:
         """Results of a usual run; what may be continued knows where it lies."""
         return [
-            self._rooms.wrapped(x, self._outputs[k].axis)
-            if k in self._outputs and self._rooms.is_own(wanted.targets[k])
+            self._growable_buffers.wrapped(x, self._outputs[k].axis)
+            if k in self._outputs and self._growable_buffers.is_own(wanted.targets[k])
             else x
             for k, x in enumerate(results)
         ]
 
-    def _is_asked(self, feeds: Sequence[Any], wanted: Wanted) -> bool:
+    def _is_asked(self, feeds: Sequence[Any], wanted: OutputPlacement) -> bool:
         if not self._is_known or len(feeds) != len(self._specs):
             return False
         is_continued = False
         for a in self._appended:
             feed, target, spec = feeds[a.input], wanted.targets[a.output], self._specs[a.input]
             is_same = target is feed and isinstance(feed, DeviceArray)
-            if not is_same and not self._rooms.is_own(target):
+            if not is_same and not self._growable_buffers.is_own(target):
                 return False
             if not isinstance(feed, (np.ndarray, DeviceArray)) or not _fits(feed, spec, a.axis):
                 return False
-            is_continued = is_continued or self._rooms.found(feed) is not None
+            is_continued = is_continued or self._growable_buffers.found(feed) is not None
         lengths = [{feeds[a.input].shape[a.axis] for a in g} for g in self._groups.values()]
         return is_continued and all(len(found) == 1 for found in lengths)
 
@@ -125,10 +132,10 @@ class Appender:
         length = int(feeds[group[0].input].shape[group[0].axis])
         symbols = {name: feeds[k].shape[axis] for name, k, axis in self._symbols}
         counts = [sizes.evaluate(self._counts[a.output], symbols) for a in group]
-        rooms = [self._rooms.found(feeds[a.input]) for a in group]
+        growable_buffers = [self._growable_buffers.found(feeds[a.input]) for a in group]
         here = [
             _Claim(room, length, count)
-            for a, room, count in zip(group, rooms, counts, strict=True)
+            for a, room, count in zip(group, growable_buffers, counts, strict=True)
             if room is not None and room.axis == a.axis and room.claim(length, count)
         ]
         if len(here) < len(group) or len({c.room.capacity for c in here}) > 1:
@@ -136,7 +143,7 @@ class Appender:
                 claim.room.release(length, claim.count)
             capacity = room_for(length + max(counts))
             here = [
-                _Claim(self._rooms.made(feeds[a.input], a.axis, capacity), length, count)
+                _Claim(self._growable_buffers.made(feeds[a.input], a.axis, capacity), length, count)
                 for a, count in zip(group, counts, strict=True)
             ]
             for claim in here:
@@ -147,14 +154,16 @@ class Appender:
             return memory.as_shape((length,), np.dtype(np.uint8))
         return memory.reshape(-1).view(np.uint8)[:length]
 
-    def _value(self, feeds: Sequence[Any], wanted: Wanted, output: int, claim: _Claim) -> Tensor:
+    def _value(
+        self, feeds: Sequence[Any], wanted: OutputPlacement, output: int, claim: _Claim
+    ) -> Tensor:
         """An output: the input itself, if it was to become longer."""
         feed: Tensor = feeds[self._outputs[output].input]
         length = claim.length + claim.count
         if wanted.targets[output] is feed:
-            self._rooms.extend(feed, claim.room, length)
+            self._growable_buffers.extend(feed, claim.room, length)
             return feed
-        return self._rooms.value(claim.room, length)
+        return self._growable_buffers.value(claim.room, length)
 
 
 def _fits(feed: Tensor, spec: Any, axis: int) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sardonyx.plan.plan import Command, Plan, PointerArgument
 from sardonyx.runtime.arena import Words
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 
 _LISTED = 3
 
 
-def largest_values(image: Image, slots: Words, segments: frozenset[int]) -> str:
+def largest_values(image: PlanTables, slots: Words, segments: frozenset[int]) -> str:
     """A sentence about the largest values whose sizes these segments have decided.
 
     Args:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 
 
 class Leases:
@@ -18,7 +18,7 @@ class Leases:
     the frame says of itself cannot be relied on then, so it is never used again.
     """
 
-    _image: Image
+    _image: PlanTables
     _free: list[Frame]
     _frames: list[Frame]
 

@@ -29,9 +29,9 @@ from sardonyx.native.layout import (
     SET,
     TOGETHER,
 )
-from sardonyx.plan.host_epilogue import late_commands
+from sardonyx.plan.host_epilogue import epilogue_commands
 from sardonyx.plan.plan import BitsArgument, Command, Guard, Plan, PointerArgument
-from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Set, Step, Together
+from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, SetSize, Step, Together
 from sardonyx.plan.tape import Tape
 from sardonyx.runtime.arena import Words, address_of, aligned_words
 from sardonyx.runtime.plan_checks import checked, size_guards
@@ -41,14 +41,14 @@ from sardonyx.tensor.assumptions import is_left_to_the_run
 Row = TypeVar("Row")
 
 
-class Code(Protocol):
+class PlanCode(Protocol):
     """Compiled kernels: `LoadedCode`, or several of them as one."""
 
     def address(self, symbol: str) -> int:
         """The address of a kernel."""
 
 
-class Image:
+class PlanTables:
     """Tables of a plan.
 
     Args:
@@ -67,7 +67,7 @@ class Image:
     def __init__(
         self,
         plan: Plan,
-        code: Code,
+        code: PlanCode,
         constants: Sequence[NDArray[Any]],
         team: Team,
         remote: Sequence[int] | None = None,
@@ -303,7 +303,9 @@ class Image:
         )
         #: Whether the host has objects, but takes part at the end alone.
         self.is_late = (
-            not self._is_remote and self.plan.has_objects and late_commands(self.plan) is not None
+            not self._is_remote
+            and self.plan.has_objects
+            and epilogue_commands(self.plan) is not None
         )
         self._table("parts", self._parts)
         #: Arguments in feeds and results: place, buffer, and the slot of the bytes from its start.
@@ -365,7 +367,7 @@ class Image:
                 return JUMP_UNLESS, buffer, target, self._slot(offset, segment)
             case JumpIfLess(left, right, target, segment):
                 return JUMP_IF_LESS, self._slot(left, segment), self._slot(right, segment), target
-            case Set(symbol, value, owner, segment):
+            case SetSize(symbol, value, owner, segment):
                 return SET, self.tape.symbol(symbol), self._slot(value, segment), owner
             case Together(parts, segment):
                 first = len(self._parts)
@@ -400,7 +402,7 @@ class Image:
             rows.append([*ranges, int(number > 0 and bool(later))])
         self._table("segments", rows)
 
-    def through(self, function: int) -> tuple[Image, Words]:
+    def through(self, function: int) -> tuple[PlanTables, Words]:
         """The same with the address `function` in place of those of all kernels; and those."""
         made = copy.copy(self)
         commands = self._tables["commands"].copy()

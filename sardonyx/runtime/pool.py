@@ -22,7 +22,7 @@ from sardonyx.base.handlers import undisturbed
 from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.kernel.language.context import FIELDS, SIZE_BYTES
-from sardonyx.native.functions import Library, library
+from sardonyx.native.functions import NativeFunctions, library
 from sardonyx.native.layout import MASK_WORDS, MOST_PORTIONS, POOL, PORTION, WORD
 from sardonyx.runtime.arena import Memory, Words, address_of, aligned_words
 from sardonyx.runtime.thread_setup import ACTIVE_SPIN_NS, ThreadSetup
@@ -85,7 +85,7 @@ class Pool:
             self._closer()
             raise
 
-    def _configure(self, native: Library) -> None:
+    def _configure(self, native: NativeFunctions) -> None:
         words = self._words
         system = ctypes.CDLL(None)
         machine = os.uname().machine
@@ -178,7 +178,7 @@ def waking_ns() -> int:
     return {"active": ACTIVE_SPIN_NS, "passive": 0}.get(policy, _SPIN_NS)
 
 
-def _spins(native: Library, address: int, wanted_ns: int) -> int:
+def _spins(native: NativeFunctions, address: int, wanted_ns: int) -> int:
     """How many rounds of waiting take so long: a pause takes 10 to 50 ns, by the processor."""
     if not wanted_ns:
         return 0
@@ -187,7 +187,7 @@ def _spins(native: Library, address: int, wanted_ns: int) -> int:
     return max(50, min(wanted_ns // 3, wanted_ns * rounds // max(1, fastest)))
 
 
-def _timed(native: Library, address: int, rounds: int) -> int:
+def _timed(native: NativeFunctions, address: int, rounds: int) -> int:
     start = time.perf_counter_ns()
     native.spin(address, rounds)
     return time.perf_counter_ns() - start
@@ -208,7 +208,7 @@ def _serve(
     places[number - 1] = 0  # the system may give the number to another thread
 
 
-def _stop(native: Library, words: Words, setup: ThreadSetup, workers: list[Any]) -> None:
+def _stop(native: NativeFunctions, words: Words, setup: ThreadSetup, workers: list[Any]) -> None:
     native.stop(address_of(words))
     if setup.create is not None:
         for worker in workers:

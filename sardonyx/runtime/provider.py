@@ -10,18 +10,18 @@ from sardonyx.base.records import dataclass
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.plan_tables import Code
+from sardonyx.runtime.plan_tables import PlanCode
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 from sardonyx.store.entries import Entry
 from sardonyx.targets.target import Target
 
 if TYPE_CHECKING:
-    from sardonyx.compiler.lowered import Compiled
+    from sardonyx.compiler.compile_graph import Compiled
     from sardonyx.kernel.language.compiled import Kernel
     from sardonyx.ops.core.lower import LoweredGraph
     from sardonyx.plan.vendor_offers import Accelerator
-    from sardonyx.store.kernel_store import KnownKernels
+    from sardonyx.store.kernel_store import KernelStore
     from sardonyx.store.machine_code import Units
 
 
@@ -36,7 +36,7 @@ class Generated:
         written: Gives a blob with those that run once, as bytes; None if no plan is kept.
     """
 
-    initial: Code
+    initial: PlanCode
     complete: Callable[[], tuple[bytes, Any]]
     written: Callable[[], bytes] | None = None
 
@@ -63,16 +63,16 @@ class Provider(Protocol):
             NotImplemented: The provider cannot run it as a whole.
         """
 
-    def formed(self, kernel: Kernel, units: Units) -> None:
+    def on_kernel(self, kernel: Kernel, units: Units) -> None:
         """Begin to generate a kernel that will most likely be needed, before all are formed."""
 
-    def keeper(self, units: Units, *, winograd: bool, halves: bool) -> KnownKernels | None:
+    def keeper(self, units: Units, *, winograd: bool, bf16_products: bool) -> KernelStore | None:
         """The machine's library of formed kernels, if kernels of this provider are in one.
 
         Args:
             units: Has them compiled.
             winograd: Whether convolutions may be computed with fewer products.
-            halves: Whether factors in float32 are rounded to bfloat16.
+            bf16_products: Whether factors in float32 are rounded to bfloat16.
         """
 
     def generate(

@@ -32,8 +32,8 @@ from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.plan_tables import Image
-    from sardonyx.store.model_record import Record
+    from sardonyx.runtime.plan_tables import PlanTables
+    from sardonyx.store.model_record import ModelRecord
 
 #: Rows of the words of a SPAN, with the number of the thread that noted them.
 Spans = tuple[int, NDArray[np.int64]]
@@ -100,7 +100,7 @@ class RunTrace:
     """
 
     plan: Plan
-    record: Record
+    record: ModelRecord
     started_ns: int
     ended_ns: int = 0
     thread: tuple[int, int] = (0, 0)
@@ -208,7 +208,7 @@ class RecordedFrame(Frame):
 
     __slots__ = ("moments", "sizes", "tracks")
 
-    def __init__(self, image: Image, functions: int, budget: Any, tracks: Tracks) -> None:
+    def __init__(self, image: PlanTables, functions: int, budget: Any, tracks: Tracks) -> None:
         super().__init__(image, functions, budget)
         self.moments: list[Moment] = []
         self.sizes: dict[str, int] = {}
@@ -230,7 +230,7 @@ class RecordedExecutable(Executable):
         sink: Gets the traces.
     """
 
-    def __init__(self, base: Executable, record: Record, sink: Sink) -> None:
+    def __init__(self, base: Executable, record: ModelRecord, sink: Sink) -> None:
         image, self._kernels = base._image.through(recording().record)
         super().__init__(
             base.plan, image.code, image.constants, threads=base.team,
@@ -345,7 +345,7 @@ class RecordedExecutable(Executable):
             self._note(frame, "host", started_ns, number)
 
     def run_again(self, feeds: tuple[object, ...]) -> list[Array] | None:
-        """See `RunsAgain.run_again`: a run that costs little more than one without notes.
+        """See `FastPath.run_again`: a run that costs little more than one without notes.
 
         After a large model nothing of Python is left in caches, so steps count. That is why the
         sink gets these runs later, many at once.

@@ -30,14 +30,14 @@ from sardonyx.native.layout import (
     OVERFLOW,
     UNEQUAL,
 )
-from sardonyx.plan.control_flow import GUARD, MEASURE, OFFSET, fault_of_turn
+from sardonyx.plan.control_flow import GUARD, MEASURE, OFFSET, fault_of_control
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument, SizeArgument
 from sardonyx.plan.steps import Measure
 from sardonyx.runtime.arena import Words
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.largest import largest_values, writer_of
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.size_sources import find_maker
 from sardonyx.tensor.assumptions import SEVERAL, WITHOUT_PLAN
 from sardonyx.tensor.measuring import LARGEST
@@ -46,7 +46,7 @@ from sardonyx.tensor.measuring import LARGEST
 _FAULT_ERRORS: dict[int, type[RuntimeException]] = {1: IndexOutOfRange, 2: DivisionByZero}
 
 
-def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
+def refusal(code: int, frame: Frame, image: PlanTables) -> SardonyxError:
     """The error for a code that `resolve` gave."""
     number, plan, slots = frame.get("detail_a"), image.plan, frame.table("slots")
     kind: type[SardonyxError]
@@ -99,7 +99,7 @@ def refusal(code: int, frame: Frame, image: Image) -> SardonyxError:
     return EngineError(message("run", f"The native code gave {code}"))
 
 
-def _impossible(code: int, number: int, image: Image, slots: Words) -> tuple[str, str]:
+def _impossible(code: int, number: int, image: PlanTables, slots: Words) -> tuple[str, str]:
     """Where, and what, an instruction of the tape that has no result belongs to."""
     tape = image.tape
     size = tape.expressions[number]
@@ -143,7 +143,7 @@ def _user(plan: Plan, size: Dim) -> str:
     return "run"
 
 
-def _unequal(guard: Guard, left: int, right: int, frame: Frame, image: Image) -> SardonyxError:
+def _unequal(guard: Guard, left: int, right: int, frame: Frame, image: PlanTables) -> SardonyxError:
     what = "The feeds' shapes contradict each other"
     if guard.reason:
         what += f": {guard.reason}"
@@ -170,9 +170,9 @@ def _mismeasured(plan: Plan, measure: Measure, value: int) -> InvalidArgument:
     return kind(message(next(named, where), what, expected=expected))
 
 
-def turned(code: int, a: int, b: int, frame: Frame, image: Image) -> SardonyxError:
+def turned(code: int, a: int, b: int, frame: Frame, image: PlanTables) -> SardonyxError:
     """The error for a fault of a turn, where a device steers: see `runtime.control_kernels`."""
-    kind, number = fault_of_turn(code)
+    kind, number = fault_of_control(code)
     if kind == GUARD:
         return _unequal(image.guards[number], a, b, frame, image)
     if kind == MEASURE:

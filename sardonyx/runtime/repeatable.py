@@ -9,7 +9,7 @@ from typing import Any, Protocol
 QuickRun = Callable[[tuple[Any, ...]], list[Any] | None]
 
 
-class QuickRunTo(Protocol):
+class RepeatedRun(Protocol):
     """The same, which may be told where results are wanted."""
 
     def __call__(

@@ -35,7 +35,7 @@ MOST_OF_ONE = 16
 _LINGER_SECONDS = 10.0
 
 
-class Lane:
+class RunLane:
     """The work of one session, in order; a session's own runs wait for each other, not others'."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Task:
     """
 
     def __init__(
-        self, lane: Lane, work: Callable[[], Any], flag: CancelFlag, tell: Callable[[Task], None]
+        self, lane: RunLane, work: Callable[[], Any], flag: CancelFlag, tell: Callable[[Task], None]
     ) -> None:
         self._lane, self._work, self._flag, self._tell = lane, work, flag, tell
         self._context = contextvars.copy_context()
@@ -108,12 +108,12 @@ class Threads:
 
     def __init__(self) -> None:
         # Each entry says that a lane may have work. SimpleQueue's `put` is one operation of C.
-        self._ready: SimpleQueue[Lane] = SimpleQueue()
+        self._ready: SimpleQueue[RunLane] = SimpleQueue()
         self._lock = threading.Lock()  # taken by the threads alone, which no signal interrupts
         self._count = self._idle = 0
         self._running: set[Task] = set()
 
-    def begin(self, task: Task, lane: Lane) -> None:
+    def begin(self, task: Task, lane: RunLane) -> None:
         """Have a task done when a thread is free.
 
         Raises:
@@ -166,7 +166,7 @@ class Threads:
                     self._ready.put(lane)
                 del task, lane  # a thread without work keeps no results
 
-    def _next(self) -> Lane | None:
+    def _next(self) -> RunLane | None:
         """A lane that may have work; None when this thread is to end."""
         with self._lock:
             self._idle += 1
@@ -189,7 +189,7 @@ class Threads:
             return lane
 
 
-def _taken(lane: Lane) -> Task | None:
+def _taken(lane: RunLane) -> Task | None:
     try:
         return lane.waiting.popleft()
     except IndexError:  # it was cancelled just now
@@ -199,13 +199,13 @@ def _taken(lane: Lane) -> Task | None:
 _threads = Threads()
 
 
-def lane_of(known: Lane | None) -> Lane:
+def lane_of(known: RunLane | None) -> RunLane:
     """The lane that a session has, or a new one: a forked process has none of its parent's."""
-    return known if known is not None and known.threads is _threads else Lane()
+    return known if known is not None and known.threads is _threads else RunLane()
 
 
 def begin(
-    lane: Lane, work: Callable[[], Any], flag: CancelFlag, tell: Callable[[Task], None]
+    lane: RunLane, work: Callable[[], Any], flag: CancelFlag, tell: Callable[[Task], None]
 ) -> Task:
     """Do something in a thread.
 

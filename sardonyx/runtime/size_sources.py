@@ -7,7 +7,7 @@ import math
 from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.runtime.arena import Words
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Blamed:
     shape: tuple[int, ...]
 
 
-def find_maker(image: Image, slots: Words, segment: int, most_bytes: int) -> Blamed | None:
+def find_maker(image: PlanTables, slots: Words, segment: int, most_bytes: int) -> Blamed | None:
     """The first node whose result has a negative size or takes more than `most_bytes`.
 
     Args:

@@ -148,7 +148,7 @@ class MemoryKind(Protocol):
 
 
 @dataclass(slots=True)
-class Wanted:
+class OutputPlacement:
     """Where a run puts its results, and in which stream it works.
 
     Attributes:

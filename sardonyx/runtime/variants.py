@@ -87,14 +87,16 @@ class Variants:
                 self._made[purpose] = self._make_or_none("more general plan", general=True)
             return self._made[purpose]
 
-    def in_rooms(self) -> Engine | None:
+    def in_growable_buffers(self) -> Engine | None:
         """The plan that writes outputs behind the inputs that they continue."""
         purpose = "outputs that continue inputs"
         if purpose not in self._made:
             with self._lock, scope(*self._log):
                 if purpose not in self._made:
                     _logger.info("A plan is compiled for %s.", purpose)
-                    self._made[purpose] = self._make_or_none(f"plan for {purpose}", in_rooms=True)
+                    self._made[purpose] = self._make_or_none(
+                        f"plan for {purpose}", in_growable_buffers=True
+                    )
         return self._made[purpose]
 
     def with_inputs(self, names: tuple[str, ...]) -> Engine | None:

@@ -5,59 +5,61 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sardonyx.kernel.matmul.blockwise_product import BlockwiseKernel
-from sardonyx.kernel.matmul.product_schedule import ProductSchedule
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.plan.blockwise import Blockwise, digits
 from sardonyx.plan.canonical import Canonical, Strides
 from sardonyx.plan.grouping import make_groups
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import find_roots
 from sardonyx.plan.layout import row_major
 from sardonyx.selection.invocation import Invocation, invocation_of
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
-    from sardonyx.selection.selector import Former
+    from sardonyx.selection.selector import KernelSelector
 
 
 def blockwise_product(
-    former: Former, found: Blockwise, strides: dict[Tensor, Strides]
+    selector: KernelSelector, found: Blockwise, strides: dict[Tensor, Strides]
 ) -> list[Invocation]:
     """The invocations that compute a contraction with codes.
 
     Args:
-        former: Forms kernels, and keeps them.
+        selector: Forms kernels, and keeps them.
         found: The contraction.
         strides: Of all buffers.
     """
     left = digits(found)
-    steps, made = _left_factor(former, found, left.tensors, strides)
+    steps, made = _left_factor(selector, found, left.tensors, strides)
     strides = strides | {x: row_major(x.shape) for x in (*made, found.digit, found.weight)}
     canonical = Canonical(found.group, strides)
     count = len(left.parts)
     facts = (count, found.block, found.bits, found.shift is None)
     key = ("blockwise", canonical.key, *facts)
-    kernel, form = former.blockwise.get(key) or (None, None)
+    kernel, form = selector.blockwise.get(key) or (None, None)
     if kernel is None or form is None:
         group = canonical.group
-        assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
-        schedule = ProductSchedule(group, canonical.strides, former.options.lanes, former.grain)
-        form = BlockwiseKernel(schedule, found, count, former.name("blockwise"))
+        assert isinstance(group, Contraction)  # noqa: S101 - narrows the type for the checker
+        schedule = ContractionSchedule(
+            group, canonical.strides, selector.options.lanes, selector.block_sizes
+        )
+        form = BlockwiseKernel(schedule, found, count, selector.name("blockwise"))
         kernel, _ = form.build()
-        former.kernels[key] = kernel
-        former.blockwise[key] = kernel, form
-    packed, packs = former.packed_buffer(form.contents(found), strides)
+        selector.kernels[key] = kernel
+        selector.blockwise[key] = kernel, form
+    packed, packs = selector.packed_buffer(form.contents(found), strides)
     actual = {**canonical.buffers, form.packs[0].packed: packed}
     actual |= dict(zip(form.beside, made, strict=True))
     return [*steps, *packs, invocation_of(kernel, actual, found.group)]
 
 
 def _left_factor(
-    former: Former, found: Blockwise, wanted: list[Tensor], strides: dict[Tensor, Strides]
+    selector: KernelSelector, found: Blockwise, wanted: list[Tensor], strides: dict[Tensor, Strides]
 ) -> tuple[list[Invocation], list[Buffer]]:
     """What makes digits, starts, scales and sums of the left factor, and where they lie."""
     roots = find_roots(wanted)
     strides = strides | {r.buffer: row_major(r.buffer.shape) for r in roots}
-    steps = [i for group in make_groups(roots) for i in former.form(group, strides)]
+    steps = [i for group in make_groups(roots) for i in selector.form(group, strides)]
     for step in steps:
         step.group = found.group  # its nodes are those that the digits are made for
     places = {r.tensor: r.buffer for r in roots}

@@ -22,7 +22,7 @@ _PLACEHOLDER_NAME = re.compile(r"b(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeLocation:
     """Where the machine code of a kernel is.
 
     Attributes:
@@ -45,9 +45,9 @@ def stem_of(name: str) -> str:
     return name.rpartition("_")[0]
 
 
-def code_from(stem: str, place: str, others: list[list[str]]) -> Code:
+def code_from(stem: str, place: str, others: list[list[str]]) -> CodeLocation:
     """Where machine code is, as JSON has it."""
-    return Code(stem, place, tuple((name, at) for name, at in others))
+    return CodeLocation(stem, place, tuple((name, at) for name, at in others))
 
 
 class ExpressionWriter(DimWriter):

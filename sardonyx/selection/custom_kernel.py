@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import sardonyx.kernel.custom  # noqa: F401 - registers the kernels
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.custom.task import SpecialTask, View, builder_of, needs_all_outputs
+from sardonyx.kernel.custom.task import CustomTask, View, builder_of, needs_all_outputs
 from sardonyx.plan.canonical import placeholder
-from sardonyx.plan.groups import Special
+from sardonyx.plan.groups import CustomKernel
 from sardonyx.plan.layout import row_major
 from sardonyx.selection.invocation import UNREAD, Invocation, invocation_of
 from sardonyx.tensor.tensor import Buffer, Call, Tensor, indices
 
 if TYPE_CHECKING:
-    from sardonyx.selection.selector import Former
+    from sardonyx.selection.selector import KernelSelector
 
 Strides = Mapping[Tensor, tuple[Dim, ...]]
 Rename = Callable[[Buffer], Buffer]
 
 
-def special(former: Former, group: Special, strides: Strides) -> Invocation:
+def special(selector: KernelSelector, group: CustomKernel, strides: Strides) -> Invocation:
     """The invocation that computes `group`."""
     names: dict[Buffer, Buffer] = {}
 
@@ -34,13 +34,13 @@ def special(former: Former, group: Special, strides: Strides) -> Invocation:
 
     operands = tuple(_view(*o, strides, rename) for o in group.views)
     outputs = _outputs(group, strides, rename)
-    task = SpecialTask(
-        group.call.kernel, operands, outputs, group.call.attributes, former.options.lanes
+    task = CustomTask(
+        group.call.kernel, operands, outputs, group.call.attributes, selector.options.lanes
     )
-    kernel = former.kernels.get(task)
+    kernel = selector.kernels.get(task)
     if kernel is None:
         build = builder_of(task.name)
-        kernel = former.kernels[task] = build(task, former.name(task.name))
+        kernel = selector.kernels[task] = build(task, selector.name(task.name))
     return invocation_of(kernel, {v: k for k, v in names.items()}, group)
 
 
@@ -58,7 +58,7 @@ def _view(
     return View(rename(tensor), tensor.dtype, shape, tuple(steps), offset)
 
 
-def _outputs(group: Special, strides: Strides, rename: Rename) -> tuple[View | None, ...]:
+def _outputs(group: CustomKernel, strides: Strides, rename: Rename) -> tuple[View | None, ...]:
     by_number = {r.tensor.output: r for r in group.outputs if isinstance(r.tensor, Call)}
     found: list[View | None] = []
     for number in range(len(group.call.all_outputs)):

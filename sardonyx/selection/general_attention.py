@@ -15,7 +15,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.loops.block_sizes import Grain
+from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.micro import ROWS, tile_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import Canonical, structure_of
@@ -46,23 +46,23 @@ class GeneralAttention:
     actual: dict[Buffer, Buffer]
     values: dict[Atom, Dim]
 
-    def build(self, lanes: int, grain: Grain, name: str) -> Kernel:
+    def build(self, lanes: int, block_sizes: BlockSizes, name: str) -> Kernel:
         """The kernel."""
         with compiling:
             from sardonyx.kernel.attention.kernel import AttentionKernel
 
-        counts = self.counts if grain.rows == self.rows else ROWS
-        return AttentionKernel(self.group, self.strides, lanes, grain, name, counts).build()
+        counts = self.counts if block_sizes.rows == self.rows else ROWS
+        return AttentionKernel(self.group, self.strides, lanes, block_sizes, name, counts).build()
 
 
-def general_attention(canonical: Canonical, grain: Grain) -> GeneralAttention | None:
+def general_attention(canonical: Canonical, block_sizes: BlockSizes) -> GeneralAttention | None:
     """An attention for any number of queries and heads; None where its form depends on them."""
     g = canonical.group
     assert isinstance(g, Attention)  # noqa: S101 - narrows the type for the checker
     rows = extent_of(g.row)
-    if not grain.turns or not isinstance(rows, int) or rows < max(ROWS):
+    if not block_sizes.transpose_stores or not isinstance(rows, int) or rows < max(ROWS):
         return None
-    return _Making(canonical).make(grain.rows)
+    return _Making(canonical).make(block_sizes.rows)
 
 
 class _Making(Generaliser):

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.plan.groups import Group, Product, Rows
+from sardonyx.plan.groups import Contraction, Group, LoopNest
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.tensor.tensor import Buffer, Tensor
 from sardonyx.tensor.traverse import loads_of
@@ -92,10 +92,10 @@ def is_constant(tensor: Tensor) -> bool:
     return isinstance(tensor, Buffer) and tensor.constant is not None
 
 
-def is_prepared(group: Product | Rows) -> bool:
+def is_prepared(group: Contraction | LoopNest) -> bool:
     """Whether a group never changes, and so is computed once, by the processor."""
     own: set[Tensor]
-    if isinstance(group, Rows):
+    if isinstance(group, LoopNest):
         own = set()
         for stage in group.stages:
             loads = loads_of(stage.body)

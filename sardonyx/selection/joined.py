@@ -17,10 +17,10 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim, Monomial
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import placeholder, structure_of
-from sardonyx.plan.groups import Rows, Stage
+from sardonyx.plan.groups import LoopNest, Stage
 from sardonyx.plan.joined import Joined, Share
 from sardonyx.plan.layout import row_major
-from sardonyx.selection.general_rows import GeneralRows
+from sardonyx.selection.general_loop_nest import GeneralLoopNest
 from sardonyx.tensor import scalar
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import rewrite
@@ -36,7 +36,7 @@ Strides = Mapping[Tensor, tuple[Dim, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JoinedPart:
     """A part of a joined tensor.
 
     Attributes:
@@ -44,11 +44,11 @@ class Part:
         places: For what it writes, what that is part of, and at which byte it begins.
     """
 
-    rows: GeneralRows
+    rows: GeneralLoopNest
     places: dict[Buffer, tuple[Buffer, Dim]]
 
 
-def parts_of(joined: Joined, strides: Strides) -> list[Part]:
+def parts_of(joined: Joined, strides: Strides) -> list[JoinedPart]:
     """The parts of a joined tensor; none where some part's kernel could serve that part alone."""
     root, shares = joined.stage.root, joined.shares
     lengths = {x.length for x in shares}
@@ -93,7 +93,7 @@ class _Making:
         self._places: dict[Buffer, tuple[Buffer, Dim]] = {}
         self._memo: dict[Scalar, Scalar] = {}
 
-    def part(self, share: Share) -> Part | None:
+    def part(self, share: Share) -> JoinedPart | None:
         """What computes a share; None if its kernel could not be shared."""
         extents = [*map(extent_of, self._outer)]
         extents[self._axis] = share.length
@@ -112,12 +112,12 @@ class _Making:
         except _NotShared:
             return None
         made = Stage(replace(root, buffer=place), "map", body, tuple(general), False)
-        group = Rows(tuple(general), (), [made])
+        group = LoopNest(tuple(general), (), [made])
         shapes = tuple((b.shape, b.dtype, self._steps[b]) for b in self._stand_ins.values())
-        rows = GeneralRows(
+        rows = GeneralLoopNest(
             group, self._steps, ("part", *structure_of(group), shapes), self._actual, self._values
         )
-        return Part(rows, self._places)
+        return JoinedPart(rows, self._places)
 
     def _size(self, value: Dim) -> Dim:
         """A symbol for an extent or a stride, the same wherever it occurs."""

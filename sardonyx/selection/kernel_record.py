@@ -14,13 +14,13 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Block, Program
-from sardonyx.kernel.matmul.product_schedule import Packing
-from sardonyx.selection.codec import Code, ExpressionReader, ExpressionWriter, code_from
+from sardonyx.kernel.matmul.contraction_schedule import Packing
+from sardonyx.selection.codec import CodeLocation, ExpressionReader, ExpressionWriter, code_from
 from sardonyx.tensor.tensor import Buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Formed:
+class KernelRecord:
     """A kernel over placeholders, and what is packed before it runs."""
 
     kernel: Kernel
@@ -30,7 +30,7 @@ class Formed:
 class Keeper(Protocol):
     """Keeps kernels that were formed, by the structure that they serve."""
 
-    def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> Formed | None:
+    def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> KernelRecord | None:
         """The kernel of a structure, whose machine code is there, too.
 
         Args:
@@ -38,23 +38,23 @@ class Keeper(Protocol):
             name: Gives the kernel a name, from how such names begin.
         """
 
-    def keep(self, key: tuple[object, ...], formed: Formed) -> None:
+    def keep(self, key: tuple[object, ...], record: KernelRecord) -> None:
         """Take a kernel that was formed."""
 
 
-def to_bytes(key: str, formed: Formed, code: Code) -> bytes:
+def to_bytes(key: str, record: KernelRecord, code: CodeLocation) -> bytes:
     """What `from_bytes` reads.
 
     Args:
         key: Of the structure.
-        formed: The kernel.
+        record: The kernel.
         code: Where its machine code is.
 
     Raises:
         EngineError: It contains what has no meaning in another process.
     """
-    kernel, w = formed.kernel, ExpressionWriter()
-    for packing in formed.packings:
+    kernel, w = record.kernel, ExpressionWriter()
+    for packing in record.packings:
         at = packing.packed
         w.name(at, {"packed": [w.dims(at.shape), at.dtype.name]})
     if kernel.host is not None or kernel.program.kind != "kernel":
@@ -62,7 +62,7 @@ def to_bytes(key: str, formed: Formed, code: Code) -> bytes:
     sizes_ = [w.dim(d) for d in (kernel.blocks, kernel.cost_ns, kernel.scratch_bytes)]
     arguments = [w.buffer(a) if isinstance(a, Buffer) else w.dim(a) for a in kernel.arguments]
     is_buffer = [isinstance(a, Buffer) for a in kernel.arguments]
-    packings = [[w.buffer(p.packed), w.contents(p.contents)] for p in formed.packings]
+    packings = [[w.buffer(p.packed), w.contents(p.contents)] for p in record.packings]
     body = [
         key, w.table, code.stem, code.place, code.others, sizes_, is_buffer, arguments, packings
     ]  # fmt: skip
@@ -70,17 +70,17 @@ def to_bytes(key: str, formed: Formed, code: Code) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class EncodedKernel:
     """What bytes say, before any of it is made.
 
     Attributes:
         code: Where its machine code is.
     """
 
-    code: Code
+    code: CodeLocation
     _rest: list[Any]
 
-    def formed(self, name: str) -> Formed:
+    def record(self, name: str) -> KernelRecord:
         """The kernel, under a name."""
         table, (blocks, cost, scratch), is_buffer, arguments, packings = self._rest
         r = ExpressionReader(table)
@@ -90,10 +90,10 @@ class Written:
         )
         kernel = Kernel(program, made, r.dim(blocks), r.dim(cost), r.dim(scratch))
         packs = [Packing(r.buffer(at), r.contents(contents)) for at, contents in packings]
-        return Formed(kernel, packs)
+        return KernelRecord(kernel, packs)
 
 
-def from_bytes(key: str, data: bytes) -> Written:
+def from_bytes(key: str, data: bytes) -> EncodedKernel:
     """Read what `to_bytes` wrote for the same structure.
 
     Raises:
@@ -102,4 +102,4 @@ def from_bytes(key: str, data: bytes) -> Written:
     own, table, stem, place, others, *rest = json.loads(data)
     if own != key:
         raise ValueError("they are of another structure")
-    return Written(code_from(stem, place, others), [table, *rest])
+    return EncodedKernel(code_from(stem, place, others), [table, *rest])

@@ -14,13 +14,13 @@ from sardonyx.base.records import dataclass
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Block, Program
 from sardonyx.plan.inline import COMPUTED
-from sardonyx.selection.codec import Code, ExpressionReader, ExpressionWriter, code_from
+from sardonyx.selection.codec import CodeLocation, ExpressionReader, ExpressionWriter, code_from
 from sardonyx.selection.invocation import Invocation
 from sardonyx.selection.layers import Layer, brought
 from sardonyx.tensor.tensor import Buffer
 
 
-def to_text(layer: Layer, codes: Mapping[str, Code]) -> bytes:
+def to_text(layer: Layer, codes: Mapping[str, CodeLocation]) -> bytes:
     """What `from_text` reads: one line.
 
     Args:
@@ -58,14 +58,14 @@ def to_text(layer: Layer, codes: Mapping[str, Code]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenLayer:
+class EncodedLayer:
     """What a text says, before any of it is made.
 
     Attributes:
         codes: Where the machine code of its kernels is.
     """
 
-    codes: tuple[Code, ...]
+    codes: tuple[CodeLocation, ...]
     _table: list[Any]
     _rows: list[Any]
 
@@ -105,11 +105,11 @@ class WrittenLayer:
         return Layer(stand_ins, invocations, own, made)
 
 
-def from_text(text: bytes) -> WrittenLayer:
+def from_text(text: bytes) -> EncodedLayer:
     """Read what `to_text` wrote.
 
     Raises:
         ValueError, TypeError: The text is damaged.
     """
     codes, table, rows = json.loads(text)
-    return WrittenLayer(tuple(code_from(*code) for code in codes), table, rows)
+    return EncodedLayer(tuple(code_from(*code) for code in codes), table, rows)

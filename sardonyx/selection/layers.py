@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sardonyx.base.records import dataclass
 from sardonyx.plan.canonical import Canonical, Shareable
-from sardonyx.plan.groups import Group, Product
+from sardonyx.plan.groups import Contraction, Group
 from sardonyx.selection.invocation import Invocation, is_constant
 from sardonyx.tensor.rewriting import Renaming
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, make_map, make_reduce
@@ -127,7 +127,7 @@ class Layers:
             keeper: Has what groups of other models became.
         """
         fixed = tuple(map(is_constant, canonical.buffers.values()))
-        remark = group.contraction.remark if isinstance(group, Product) else ""
+        remark = group.contraction.remark if isinstance(group, Contraction) else ""
         key = (canonical.key, fixed, remark)
         known = self._known.get(key)
         if known is None and keeper is not None:

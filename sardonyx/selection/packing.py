@@ -13,7 +13,7 @@ from sardonyx.selection.strided_copy import strided_copy
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor
 
 if TYPE_CHECKING:
-    from sardonyx.selection.selector import Former
+    from sardonyx.selection.selector import KernelSelector
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Packings:
 
     def filling(
         self,
-        former: Former,
+        selector: KernelSelector,
         contents: Map | Reduce,
         packed: Buffer,
         strides: dict[Tensor, tuple[Dim, ...]],
@@ -32,17 +32,17 @@ class Packings:
         """What writes `contents` to `packed`.
 
         Args:
-            former: Forms kernels.
+            selector: Forms kernels.
             contents: A map, or sums.
             packed: A buffer of its shape, row-major.
             strides: Of what it reads.
         """
         if not isinstance(contents, Map):
-            return former.pack(contents, packed, strides)
+            return selector.pack(contents, packed, strides)
         structure, read = structure_of_copy(contents, strides)
         # What stands for constants in a general copy does not say that it never changes.
         never_changes = all(map(is_constant, read))
-        key = structure, never_changes, former.grain.tiling
+        key = structure, never_changes, selector.block_sizes.tiling
         if key in self._known:
             before, held, made = self._known[key]
             return moved_to(made, {**dict(zip(before, read, strict=True)), held: packed})
@@ -50,8 +50,8 @@ class Packings:
             contents, packed, strides, runs_once=never_changes
         )
         if copy is None:
-            return former.pack(contents, packed, strides)
-        made = former.pack(copy.contents, copy.target, copy.strides, is_early=never_changes)
+            return selector.pack(contents, packed, strides)
+        made = selector.pack(copy.contents, copy.target, copy.strides, is_early=never_changes)
         made = copy.specific(made)
         self._known[key] = read, packed, made
         return made

@@ -13,33 +13,33 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.loops.block_sizes import Grain
-from sardonyx.kernel.loops.rows_schedule import RowsSchedule
-from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.loops.block_sizes import BlockSizes
+from sardonyx.kernel.loops.loop_nest_schedule import LoopNestSchedule
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.canonical import Canonical, LatestCanonical, Shareable, as_rows
 from sardonyx.plan.grouping import pointwise, sum_alone
-from sardonyx.plan.groups import Attention, Group, Product, Rows, Special
-from sardonyx.plan.inline import Root, is_view
+from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest
+from sardonyx.plan.inline import Materialized, is_view
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.joined import Joined
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.roles import roles
 from sardonyx.plan.swap_operands import is_across_batches
 from sardonyx.selection.general_attention import GeneralAttention, general_attention
+from sardonyx.selection.general_contraction import GeneralContraction, general_product, is_brief
 from sardonyx.selection.general_copy import Valued
 from sardonyx.selection.general_group import Remembered
-from sardonyx.selection.general_product import GeneralProduct, general_product, is_brief
-from sardonyx.selection.general_rows import GeneralRows, GeneralWindows, general_map
+from sardonyx.selection.general_loop_nest import GeneralLoopNest, GeneralWindows, general_map
 from sardonyx.selection.invocation import (
     Invocation,
     invocation_of,
     is_constant,
     is_prepared,
 )
-from sardonyx.selection.invocations import FormingOptions, Names, Packed
 from sardonyx.selection.joined import parts_of
-from sardonyx.selection.kernel_record import Formed
+from sardonyx.selection.kernel_cache import KernelNames, PackedBuffers, SelectionOptions
+from sardonyx.selection.kernel_record import KernelRecord
 from sardonyx.selection.layers import PACKED
 from sardonyx.selection.matmul import PRODUCT, product_of_kernels
 from sardonyx.selection.packing import Packings
@@ -62,14 +62,14 @@ from sardonyx.tensor.traverse import loads_of
 if TYPE_CHECKING:
     from sardonyx.kernel.matmul.blockwise_product import BlockwiseKernel
 
-__all__ = ["COPY", "Former", "Invocation"]
+__all__ = ["COPY", "KernelSelector", "Invocation"]
 
 #: How names of kernels begin that only move elements.
 COPY = "copy"
 
 
 @dataclass(eq=False, slots=True)
-class Former:
+class KernelSelector:
     """Forms kernels for one target.
 
     Attributes:
@@ -77,7 +77,7 @@ class Former:
         packed: What was packed so far.
         kernels: Every kernel formed so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
-        grain: How much a block of the kernel that is being formed does.
+        block_sizes: How much a block of the kernel that is being formed does.
         variant: How that kernel is computed.
         needs: What is packed before a kernel runs, by its structure.
         walked: Which left factors need no copy, by the structure of the contraction.
@@ -88,17 +88,17 @@ class Former:
         valued: Gives kernels for any sizes those of a layer.
     """
 
-    options: FormingOptions
-    packed: Packed = field(default_factory=Packed)
-    _names: Names = field(default_factory=Names)
+    options: SelectionOptions
+    packed: PackedBuffers = field(default_factory=PackedBuffers)
+    _names: KernelNames = field(default_factory=KernelNames)
     _canonical: LatestCanonical = field(default_factory=LatestCanonical)
     kernels: dict[object, Kernel] = field(default_factory=dict)
     blockwise: dict[object, tuple[Kernel, BlockwiseKernel]] = field(default_factory=dict)
-    grain: Grain = field(init=False)
+    block_sizes: BlockSizes = field(init=False)
     variant: Variant = DEFAULT
     needs: dict[object, list[Packing]] = field(default_factory=dict)
     walked: dict[object, bool] = field(default_factory=dict)
-    schedules: dict[object, ProductSchedule] = field(default_factory=dict)
+    schedules: dict[object, ContractionSchedule] = field(default_factory=dict)
     tiled: dict[object, list[tuple[Kernel, list[Packing], Buffer | None]]] = field(
         default_factory=dict
     )
@@ -106,35 +106,35 @@ class Former:
     masks: dict[Map, Buffer] = field(default_factory=dict)
     _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
-    _windows: Remembered[GeneralRows] | None = None
-    _maps: Remembered[GeneralRows] | None = None
-    _products: dict[bool, Remembered[GeneralProduct]] = field(default_factory=dict)
+    _windows: Remembered[GeneralLoopNest] | None = None
+    _maps: Remembered[GeneralLoopNest] | None = None
+    _products: dict[bool, Remembered[GeneralContraction]] = field(default_factory=dict)
     _attentions: Remembered[GeneralAttention] | None = None
 
     def __post_init__(self) -> None:
-        self.grain = self.options.grain
+        self.block_sizes = self.options.block_sizes
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
         """Inside, buffers may begin anywhere: those of loops are slices of others."""
-        before = self.grain
+        before = self.block_sizes
         if before.tiling is not None:
-            self.grain = replace(before, tiling=replace(before.tiling, aligned=False))
+            self.block_sizes = replace(before, tiling=replace(before.tiling, aligned=False))
         try:
             yield
         finally:
-            self.grain = before
+            self.block_sizes = before
 
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute `group`, in order, as if there were no other group."""
-        if isinstance(group, Special):
+        if isinstance(group, CustomKernel):
             with compiling:
                 from sardonyx.selection.custom_kernel import special
 
             return [special(self, group, strides)]
         if isinstance(group, Attention):
             return self._attention(group, strides)
-        if isinstance(group, Product):
+        if isinstance(group, Contraction):
             return self._accelerated(group, strides)
         return [self.rows(group, strides)]
 
@@ -158,12 +158,12 @@ class Former:
             found = accelerated_attention(self, group, strides, accelerator)
         if isinstance(found, list):
             return found
-        formed = attention(self, group, strides)
-        formed.note = f"no library does it: {found}" if found else ""
-        return [formed]
+        made = attention(self, group, strides)
+        made.note = f"no library does it: {found}" if found else ""
+        return [made]
 
     def _accelerated(
-        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
+        self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]
     ) -> list[Invocation]:
         """A contraction, by a library where one takes it."""
         found: list[Invocation] | str = ""
@@ -175,14 +175,14 @@ class Former:
             found = accelerated(self, group, strides, accelerator)
         if isinstance(found, list):
             return found
-        formed = self.product(group, strides)
+        made = self.product(group, strides)
         remark = f"no library does it: {found}" if found else ""
-        refused = formed[-1].kernel.program.name.startswith(PRODUCT) and group.contraction.remark
-        formed[-1].note = "; ".join(text for text in (remark, refused) if text)
-        return formed
+        refused = made[-1].kernel.program.name.startswith(PRODUCT) and group.contraction.remark
+        made[-1].note = "; ".join(text for text in (remark, refused) if text)
+        return made
 
     def product(
-        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]], *, pack: bool = True
+        self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]], *, pack: bool = True
     ) -> list[Invocation]:
         """The invocations of kernels alone that compute a contraction.
 
@@ -192,7 +192,7 @@ class Former:
             pack: Whether constant factors may be packed, and several kernels formed of which sizes
                 choose one. What a library mostly does has one kernel, that shares its operands.
         """
-        tiling = self.grain.tiling
+        tiling = self.block_sizes.tiling
         if tiling is not None and not is_prepared(group):
             with compiling:
                 from sardonyx.kernel.gpu.tile_schedule import takes
@@ -206,14 +206,16 @@ class Former:
         return self._per_lane(group, strides)
 
     def _fills_no_panel(
-        self, group: Product, batch: list[Dim], rows: list[Dim], columns: list[Dim]
+        self, group: Contraction, batch: list[Dim], rows: list[Dim], columns: list[Dim]
     ) -> bool:
         """Whether lanes lie better across batches."""
-        if not self.grain.turns or integer_factors(group) is not None:
+        if not self.block_sizes.transpose_stores or integer_factors(group) is not None:
             return False
         return is_across_batches(group, batch, rows, columns, self.options.lanes)
 
-    def _per_lane(self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
+    def _per_lane(
+        self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> list[Invocation]:
         """A contraction without columns (a depthwise convolution): every lane sums its own.
 
         A constant right factor is packed with the axes that it shares with the left one last, so
@@ -250,7 +252,7 @@ class Former:
 
     def rows(
         self,
-        group: Rows,
+        group: LoopNest,
         strides: dict[Tensor, tuple[Dim, ...]],
         name: str | None = None,
         *,
@@ -258,39 +260,39 @@ class Former:
     ) -> Invocation:
         """The invocation that computes maps and reductions, before any run if `is_early`."""
         canonical = self.canonical(group, strides)
-        tiling = self.grain.tiling
+        tiling = self.block_sizes.tiling
         if tiling is not None and (is_early or is_prepared(group)):
             tiling = None
         general = None
-        if self.grain.tiling is None and name is None:
+        if self.block_sizes.tiling is None and name is None:
             general = self._general_windows().of(canonical) if group.inner else None
             general = general or self._general_maps().of(canonical)
         if general is not None:
             return self.general(general, group, _kind(group))
 
-        def build() -> Formed:
+        def build() -> KernelRecord:
             renamed = canonical.group
-            assert isinstance(renamed, Rows)  # noqa: S101 - narrows the type for the checker
+            assert isinstance(renamed, LoopNest)  # noqa: S101 - narrows the type for the checker
             title = self.name(name or _kind(renamed))
             form = None
             if tiling is not None:
                 with compiling:
-                    from sardonyx.kernel.gpu.thread_rows import thread_form
+                    from sardonyx.kernel.gpu.thread_loop_nest import thread_form
 
-                form = thread_form(renamed, canonical.strides, tiling, self.grain, title)
+                form = thread_form(renamed, canonical.strides, tiling, self.block_sizes, title)
             if form is None:
-                schedule = RowsSchedule.fitting(
-                    renamed, canonical.strides, self.options.lanes, self.grain
+                schedule = LoopNestSchedule.fitting(
+                    renamed, canonical.strides, self.options.lanes, self.block_sizes
                 )
                 with compiling:
-                    from sardonyx.kernel.loops.rows import RowsKernel
+                    from sardonyx.kernel.loops.loop_nest import LoopNestKernel
 
-                form = RowsKernel(schedule, title)
+                form = LoopNestKernel(schedule, title)
             made = form.build()
             made.program.as_written = is_early  # it runs once
-            return Formed(made)
+            return KernelRecord(made)
 
-        kernel = self.formed((canonical.key, tiling), build, name)
+        kernel = self.kernel_of((canonical.key, tiling), build, name)
         return invocation_of(kernel, canonical.buffers, group)
 
     def parts(self, joined: Joined, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
@@ -302,46 +304,50 @@ class Former:
             found.append(replace(made, reads=reads, writes=(whole,), places=part.places))
         return found
 
-    def _general_windows(self) -> Remembered[GeneralRows]:
+    def _general_windows(self) -> Remembered[GeneralLoopNest]:
         if self._windows is None:
-            self._windows = Remembered(GeneralWindows(self.options.lanes, self.grain).of)
+            self._windows = Remembered(GeneralWindows(self.options.lanes, self.block_sizes).of)
         return self._windows
 
-    def _general_maps(self) -> Remembered[GeneralRows]:
+    def _general_maps(self) -> Remembered[GeneralLoopNest]:
         if self._maps is None:
             lanes = self.options.lanes
             self._maps = Remembered(lambda canonical: general_map(canonical, lanes))
         return self._maps
 
     def general_product(
-        self, group: Product, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> GeneralProduct | None:
+        self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> GeneralContraction | None:
         """A product by a constant for any sizes; None where its form depends on them."""
         brief = is_brief(group)
         remembered = self._products.get(brief)
         if remembered is None:
-            lanes, grain = self.options.lanes, self.grain
+            lanes, block_sizes = self.options.lanes, self.block_sizes
             remembered = self._products[brief] = Remembered(
-                lambda canonical: general_product(canonical, lanes, grain, brief=brief)
+                lambda canonical: general_product(canonical, lanes, block_sizes, brief=brief)
             )
         return remembered.of(self.canonical(group, strides))
 
     def general_attention(self, canonical: Canonical) -> GeneralAttention | None:
         """An attention for any number of queries; None where its form depends on that."""
         if self._attentions is None:
-            grain = self.grain
-            self._attentions = Remembered(lambda canonical: general_attention(canonical, grain))
+            block_sizes = self.block_sizes
+            self._attentions = Remembered(
+                lambda canonical: general_attention(canonical, block_sizes)
+            )
         return self._attentions.of(canonical)
 
     def general(
-        self, general: GeneralRows | GeneralAttention, group: Group, kind: str
+        self, general: GeneralLoopNest | GeneralAttention, group: Group, kind: str
     ) -> Invocation:
         """The invocation of a kernel that others of other sizes use, too."""
 
-        def build() -> Formed:
-            return Formed(general.build(self.options.lanes, self.grain, self.name(kind)))
+        def build() -> KernelRecord:
+            return KernelRecord(
+                general.build(self.options.lanes, self.block_sizes, self.name(kind))
+            )
 
-        kernel = self.formed(general.key, build)
+        kernel = self.kernel_of(general.key, build)
         return invocation_of(self.valued.of(kernel, general.values), dict(general.actual), group)
 
     def number(self, contents: Map) -> Buffer:
@@ -355,8 +361,8 @@ class Former:
             self.packed[contents] = found
         return found
 
-    def formed(
-        self, key: tuple[object, ...], build: Callable[[], Formed], kind: str | None = None
+    def kernel_of(
+        self, key: tuple[object, ...], build: Callable[[], KernelRecord], kind: str | None = None
     ) -> Kernel:
         """The kernel of a structure: known, or formed now.
 
@@ -370,29 +376,31 @@ class Former:
             return kernel
         choices, keeper = self.options.choices, self.options.keeper
         variant = DEFAULT if choices is None else choices.of(key)
-        formed = self.known(key, kind, variant)
-        if formed is None:
+        record = self.known(key, kind, variant)
+        if record is None:
             with self._varied(variant):
-                formed = build()
+                record = build()
             if keeper is not None:
-                keeper.keep(_kept_as(key, kind, variant), formed)
-        self.kernels[key], self.needs[key] = formed.kernel, formed.packings
-        return formed.kernel
+                keeper.keep(_kept_as(key, kind, variant), record)
+        self.kernels[key], self.needs[key] = record.kernel, record.packings
+        return record.kernel
 
-    def known(self, key: tuple[object, ...], kind: str | None, variant: Variant) -> Formed | None:
-        """The kernel of a structure that was formed before; see `formed`."""
+    def known(
+        self, key: tuple[object, ...], kind: str | None, variant: Variant
+    ) -> KernelRecord | None:
+        """The kernel of a structure that was formed before; see `kernel_of`."""
         keeper = self.options.keeper
         return None if keeper is None else keeper.find(_kept_as(key, kind, variant), self.name)
 
     @contextmanager
     def _varied(self, variant: Variant) -> Iterator[None]:
         """Inside, kernels are formed in another way."""
-        before, self.variant = (self.grain, self.variant), variant
-        self.grain = variant.grain(self.grain)
+        before, self.variant = (self.block_sizes, self.variant), variant
+        self.block_sizes = variant.block_sizes(self.block_sizes)
         try:
             yield
         finally:
-            self.grain, self.variant = before
+            self.block_sizes, self.variant = before
 
     def pack(
         self,
@@ -404,7 +412,7 @@ class Former:
         is_early: bool = False,
     ) -> Invocation:
         """The invocation that writes `contents` to `packed`, before any run if `is_early`."""
-        root = Root(contents, packed, (contents.body,))
+        root = Materialized(contents, packed, (contents.body,))
         group = pointwise(root) if isinstance(contents, Map) else sum_alone(root)
         own = {packed: row_major(packed.shape), **strides}
         return self.rows(group, own, name, is_early=is_early)
@@ -417,7 +425,7 @@ def _kept_as(key: object, kind: str | None, variant: Variant) -> tuple[object, .
 
 def _kind(group: object) -> str:
     """What a kernel of rows is called."""
-    assert isinstance(group, Rows)  # noqa: S101 - narrows the type for the checker
+    assert isinstance(group, LoopNest)  # noqa: S101 - narrows the type for the checker
     if all(s.kind == "map" and is_view(s.body) for s in group.stages):
         return COPY
     return "rows" if group.inner else "map"

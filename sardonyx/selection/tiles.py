@@ -9,23 +9,23 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel.gpu.attention_shape import element_of
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.loops.block_sizes import Tiling
-from sardonyx.kernel.matmul.product_schedule import Packing
+from sardonyx.kernel.matmul.contraction_schedule import Packing
 from sardonyx.plan.canonical import Canonical
-from sardonyx.plan.groups import Attention, Product
+from sardonyx.plan.groups import Attention, Contraction
 from sardonyx.selection.invocation import UNREAD, Invocation, invocation_of, is_constant
-from sardonyx.selection.kernel_record import Formed
+from sardonyx.selection.kernel_record import KernelRecord
 from sardonyx.selection.matmul import contents_of
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
     from sardonyx.kernel.attention.kernel import AttentionKernel
     from sardonyx.kernel.gpu.tile_attention import AttentionTileKernel
-    from sardonyx.selection.selector import Former
+    from sardonyx.selection.selector import KernelSelector
 
 
 def tiled_product(
-    former: Former,
-    group: Product,
+    selector: KernelSelector,
+    group: Contraction,
     strides: dict[Tensor, tuple[Dim, ...]],
     tiling: Tiling,
     pack: bool,
@@ -34,14 +34,14 @@ def tiled_product(
     canonical = Canonical(group, strides)
     fixed = {name for name, x in canonical.buffers.items() if pack and is_constant(x)}
     key = (canonical.key, tiling, tuple(name in fixed for name in canonical.buffers), pack)
-    if key not in former.tiled:
-        former.tiled[key] = _form_tiles(former, canonical, tiling, fixed, alone=not pack)
+    if key not in selector.tiled:
+        selector.tiled[key] = _form_tiles(selector, canonical, tiling, fixed, alone=not pack)
     steps: dict[Buffer, list[Invocation]] = {}
     found = []
-    for number, (kernel, packings, partial) in enumerate(former.tiled[key]):
+    for number, (kernel, packings, partial) in enumerate(selector.tiled[key]):
         actual = dict(canonical.buffers)
         for packing in packings:
-            packed, before = former.packed_buffer(contents_of(packing, canonical), strides)
+            packed, before = selector.packed_buffer(contents_of(packing, canonical), strides)
             steps.setdefault(packed, before)
             actual[packing.packed] = packed
         if partial is not None:
@@ -52,55 +52,64 @@ def tiled_product(
 
 
 def _form_tiles(
-    former: Former, canonical: Canonical, tiling: Tiling, fixed: set[Buffer], *, alone: bool
+    selector: KernelSelector,
+    canonical: Canonical,
+    tiling: Tiling,
+    fixed: set[Buffer],
+    *,
+    alone: bool,
 ) -> list[tuple[Kernel, list[Packing], Buffer | None]]:
     with compiling:  # processors do without
         from sardonyx.kernel.gpu.tile import TileKernel
         from sardonyx.kernel.gpu.tile_schedule import TileSchedule
-        from sardonyx.kernel.gpu.tile_shape import Choice
+        from sardonyx.kernel.gpu.tile_shape import TileChoice
 
     group = canonical.group
-    assert isinstance(group, Product)  # noqa: S101 - narrows the type for the checker
+    assert isinstance(group, Contraction)  # noqa: S101 - narrows the type for the checker
     found = []
     choices = TileSchedule(group, canonical.strides, tiling).choices
-    for choice in [Choice(choices[0].shape)] if alone else choices:
+    for choice in [TileChoice(choices[0].shape)] if alone else choices:
         schedule = TileSchedule(group, canonical.strides, tiling, choice.shape)
         packings = schedule.pack(fixed.__contains__)
-        name = former.name("tiles")
+        name = selector.name("tiles")
         form = TileKernel(schedule, name, choice.parts, choice.used)
-        kernel = former.kernels["tiles", name] = form.build()
+        kernel = selector.kernels["tiles", name] = form.build()
         found.append((kernel, packings, form.partial))
     return found
 
 
 def attention(
-    former: Former, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
+    selector: KernelSelector, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
 ) -> Invocation:
     """The kernel of an attention: in tiles where they take its type, else as processors do it."""
-    canonical = former.canonical(group, strides)
-    key = (canonical.key, former.grain.tiling)
-    general = None if former.grain.tiling is not None else former.general_attention(canonical)
+    canonical = selector.canonical(group, strides)
+    key = (canonical.key, selector.block_sizes.tiling)
+    general = (
+        None if selector.block_sizes.tiling is not None else selector.general_attention(canonical)
+    )
     if general is not None:
-        return former.general(general, group, "attention")
+        return selector.general(general, group, "attention")
 
-    def build() -> Formed:
-        form = _attention_form(former, canonical)
+    def build() -> KernelRecord:
+        form = _attention_form(selector, canonical)
         made = form.build()
-        former.partials[key] = getattr(form, "partial", None)
-        return Formed(made)
+        selector.partials[key] = getattr(form, "partial", None)
+        return KernelRecord(made)
 
-    kernel = former.formed(key, build)
+    kernel = selector.kernel_of(key, build)
     actual = dict(canonical.buffers)
-    partial = former.partials.get(key)
+    partial = selector.partials.get(key)
     if partial is not None:
         spare = (UNREAD, group.root.buffer, 0)
         actual[partial] = Buffer(partial.shape, partial.dtype, spare)
     return invocation_of(kernel, actual, group)
 
 
-def _attention_form(former: Former, canonical: Canonical) -> AttentionKernel | AttentionTileKernel:
+def _attention_form(
+    selector: KernelSelector, canonical: Canonical
+) -> AttentionKernel | AttentionTileKernel:
     """How an attention is computed."""
-    group, name, tiling = canonical.group, former.name("attention"), former.grain.tiling
+    group, name, tiling = canonical.group, selector.name("attention"), selector.block_sizes.tiling
     assert isinstance(group, Attention)  # noqa: S101 - narrows the type for the checker
     element = element_of(group, tiling) if tiling is not None else None
     if tiling is not None and element is not None:
@@ -111,4 +120,6 @@ def _attention_form(former: Former, canonical: Canonical) -> AttentionKernel | A
     with compiling:
         from sardonyx.kernel.attention.kernel import AttentionKernel
 
-    return AttentionKernel(group, canonical.strides, former.options.lanes, former.grain, name)
+    return AttentionKernel(
+        group, canonical.strides, selector.options.lanes, selector.block_sizes, name
+    )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.canonical import Canonical, placeholder
-from sardonyx.plan.groups import Rows, Stage
+from sardonyx.plan.groups import LoopNest, Stage
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Tensor
@@ -29,7 +29,7 @@ Indices = tuple[Dim, ...]
 def unfolded(canonical: Canonical) -> Canonical:
     """The same group, whose buffers have two axes wherever all indices of one are of that form."""
     g = canonical.group
-    assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+    assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
     accesses: dict[Buffer, list[Indices]] = {}
     for s in g.stages:
         accesses.setdefault(s.root.buffer, []).append(s.indices)
@@ -61,7 +61,7 @@ def unfolded(canonical: Canonical) -> Canonical:
         )
         for s in g.stages
     ]  # fmt: skip
-    found = Canonical(Rows(g.outer, g.inner, stages), strides)
+    found = Canonical(LoopNest(g.outer, g.inner, stages), strides)
     before = {new: canonical.buffers[old] for old, new in made.items()}
     found.buffers = {b: before[new] for b, new in found.buffers.items()}
     return found

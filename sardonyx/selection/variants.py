@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.records import dataclass
-from sardonyx.kernel.loops.block_sizes import Grain
+from sardonyx.kernel.loops.block_sizes import BlockSizes
 
 #: What each number may be.
 _VALID: Mapping[str, tuple[int, ...]] = {
@@ -41,7 +41,7 @@ class Variant:
     vectors: int = 0
     elements: int = 0
 
-    def grain(self, default: Grain) -> Grain:
+    def block_sizes(self, default: BlockSizes) -> BlockSizes:
         """The sizes of blocks."""
         return replace(
             default,

@@ -13,7 +13,7 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.grouping import pointwise
 from sardonyx.plan.groups import Attention
-from sardonyx.plan.inline import Root
+from sardonyx.plan.inline import Materialized
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.plan.vendor_attention import (
@@ -31,25 +31,25 @@ from sardonyx.tensor.tensor import buffer, indices, make_map
 
 if TYPE_CHECKING:
     from sardonyx.selection.invocation import Invocation
-    from sardonyx.selection.selector import Former
+    from sardonyx.selection.selector import KernelSelector
 
 
 def accelerated_attention(
-    former: Former, group: Attention, strides: Strides, accelerator: Accelerator
+    selector: KernelSelector, group: Attention, strides: Strides, accelerator: Accelerator
 ) -> list[Invocation] | str:
     """The invocations of an attention that a library takes, or why none does."""
     refusal = common_refusal(group)
     if refusal:
         return refusal
-    before = dict(former.packed)
-    found = _offered(former, group, strides, accelerator)
+    before = dict(selector.packed)
+    found = _offered(selector, group, strides, accelerator)
     if isinstance(found, str):
-        former.packed.go_back(before)
+        selector.packed.go_back(before)
     return found
 
 
 def _offered(
-    former: Former, group: Attention, strides: Strides, accelerator: Accelerator
+    selector: KernelSelector, group: Attention, strides: Strides, accelerator: Accelerator
 ) -> list[Invocation] | str:
     scores = Scores.of(group)
     if isinstance(scores, str):
@@ -60,7 +60,7 @@ def _offered(
     bias, steps = None, list["Invocation"]()
     made: Strides = {}
     if scores.bias is not None:
-        found = _bias(former, group, scores.bias, strides, made)
+        found = _bias(selector, group, scores.bias, strides, made)
         if found is None:
             return "what is added to its scores is the same for all keys"
         bias, steps = found
@@ -80,7 +80,7 @@ def _offered(
     if refusal:
         return refusal
     strides.update(made)
-    invocation = attention(former, group, strides)
+    invocation = attention(selector, group, strides)
     arguments = [x for o in offer.operands for x in (o.buffer, o.offset)]
     invocation.call_arguments = (*arguments, *offer.numbers)
     invocation.call = LibraryCall(offer.function, offer.facts, len(invocation.call_arguments))
@@ -90,12 +90,12 @@ def _offered(
 
 
 def _bias(
-    former: Former, group: Attention, bias: Scalar, strides: Strides, made: Strides
+    selector: KernelSelector, group: Attention, bias: Scalar, strides: Strides, made: Strides
 ) -> tuple[Scalar, list[Invocation]] | None:
     """What is added to scores as a load, and what writes the array; None if no key matters.
 
     Args:
-        former: Forms the kernel that writes it.
+        selector: Forms the kernel that writes it.
         group: The attention.
         bias: What is added.
         strides: Of all buffers.
@@ -113,16 +113,16 @@ def _bias(
     atoms = dict(zip(map(sizes.variable, axes), indices(shape), strict=True))
     contents = make_map(shape, rewrite(bias, atoms=atoms))
     if is_constant(bias) and all(isinstance(d, int) for d in shape):
-        packed, steps = former.packed_buffer(contents, strides)
+        packed, steps = selector.packed_buffer(contents, strides)
         made[packed] = row_major(shape)
         return load(packed, axes), steps
-    held = former.masks.get(contents)
+    held = selector.masks.get(contents)
     if held is not None and held in strides:
         return load(held, axes), []
-    held = former.masks[contents] = buffer(("added to scores", contents), shape, bias.dtype)
+    held = selector.masks[contents] = buffer(("added to scores", contents), shape, bias.dtype)
     made[held] = row_major(shape)
-    root = Root(contents, held, (contents.body,))
-    return load(held, axes), [former.rows(pointwise(root), {**strides, **made})]
+    root = Materialized(contents, held, (contents.body,))
+    return load(held, axes), [selector.rows(pointwise(root), {**strides, **made})]
 
 
 def _with_bias(group: Attention, scores: Scores, bias: Scalar) -> Scalar:

@@ -16,8 +16,8 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.axes import offset_of
 from sardonyx.plan.grouping import pointwise
-from sardonyx.plan.groups import Product, Rows, Stage
-from sardonyx.plan.inline import Root
+from sardonyx.plan.groups import Contraction, LoopNest, Stage
+from sardonyx.plan.inline import Materialized
 from sardonyx.plan.layout import row_major, strides_in
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.plan.roles import index_atoms, roles
@@ -25,9 +25,9 @@ from sardonyx.plan.vendor_convolution import Windows
 from sardonyx.plan.vendor_offers import (
     MATMUL,
     Accelerator,
-    Finish,
     Matrices,
     Offer,
+    OfferEpilogue,
     Operand,
     Strides,
     common_refusal,
@@ -44,50 +44,50 @@ from sardonyx.tensor.tensor import Buffer, Map, buffer, indices, make_map
 
 if TYPE_CHECKING:
     from sardonyx.selection.invocation import Invocation
-    from sardonyx.selection.selector import Former
+    from sardonyx.selection.selector import KernelSelector
 
 #: One way to offer a contraction: gives the invocations, or why it cannot be.
-_Way = Callable[["_Task", Product, Finish], "list[Invocation] | str"]
+_Way = Callable[["_Task", Contraction, OfferEpilogue], "list[Invocation] | str"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    former: Former
+    selector: KernelSelector
     strides: Strides
     accelerator: Accelerator
 
 
 def accelerated(
-    former: Former, group: Product, strides: Strides, accelerator: Accelerator
+    selector: KernelSelector, group: Contraction, strides: Strides, accelerator: Accelerator
 ) -> list[Invocation] | str:
     """The invocations of a contraction that a library takes, or why none does."""
     refusal = common_refusal(group)
     if refusal:
         return refusal
-    task = _Task(former, strides, accelerator)
-    before = dict(former.packed)
+    task = _Task(selector, strides, accelerator)
+    before = dict(selector.packed)
     group, steps = _one_bias(task, group)
-    whole = Finish.of(group)
+    whole = OfferEpilogue.of(group)
     apart = _lies_otherwise(group, strides)
     reasons: dict[str, None] = {}
     for way in (_matrix, _patches, _windows, _matrices):
         for finish in (whole, None):
-            if finish is None and whole == Finish():
+            if finish is None and whole == OfferEpilogue():
                 continue
-            packings = dict(former.packed)
+            packings = dict(selector.packed)
             if finish is not None and not apart:
                 found = way(task, group, finish)
             else:
                 found = _apart(task, group, way, finish, apart)
             if not isinstance(found, str):
                 return [*steps, *found]
-            former.packed.go_back(packings)
+            selector.packed.go_back(packings)
             reasons[found] = None
-    former.packed.go_back(before)
+    selector.packed.go_back(before)
     return "; ".join(reasons)
 
 
-def _lies_otherwise(group: Product, strides: Strides) -> bool:
+def _lies_otherwise(group: Contraction, strides: Strides) -> bool:
     """Whether no library can write the result where, or as, it is wanted."""
     if group.root.buffer.dtype not in result_kinds(group):
         return True
@@ -96,9 +96,9 @@ def _lies_otherwise(group: Product, strides: Strides) -> bool:
     return found is not None and all(step_along(offset, c) != 1 for c in found[2])
 
 
-def _one_bias(task: _Task, group: Product) -> tuple[Product, list[Invocation]]:
+def _one_bias(task: _Task, group: Contraction) -> tuple[Contraction, list[Invocation]]:
     """Constants that are added along one axis, added up before any run."""
-    finish = Finish.of(group)
+    finish = OfferEpilogue.of(group)
     if finish is None or finish.activation not in ("", "relu"):
         return group, []
     fixed = [x for x in finish.added if is_constant(x) and len(x.at) == 1]
@@ -109,7 +109,7 @@ def _one_bias(task: _Task, group: Product) -> tuple[Product, list[Invocation]]:
     total = first
     for other in others:
         total = total + scalar.cast(other, first.dtype)
-    packed, steps = task.former.packed_buffer(make_map(shape, total), task.strides)
+    packed, steps = task.selector.packed_buffer(make_map(shape, total), task.strides)
     task.strides[packed] = row_major(shape)
     value, kind = group.result, group.result.dtype
     for x in (load(packed, fixed[0].at), *(x for x in finish.added if x not in fixed)):
@@ -120,7 +120,7 @@ def _one_bias(task: _Task, group: Product) -> tuple[Product, list[Invocation]]:
 
 
 def _apart(
-    task: _Task, group: Product, way: _Way, finish: Finish | None, elsewhere: bool
+    task: _Task, group: Contraction, way: _Way, finish: OfferEpilogue | None, elsewhere: bool
 ) -> list[Invocation] | str:
     """A library for the sum, with `finish` if there is one; a kernel does the rest after it.
 
@@ -131,7 +131,7 @@ def _apart(
     sum_alone = replace(group, root=replace(group.root, buffer=held))
     if finish is None:
         sum_alone = replace(sum_alone, epilogue=scalar.cast(group.result, held.dtype))
-    found = way(task, sum_alone, finish or Finish())
+    found = way(task, sum_alone, finish or OfferEpilogue())
     if isinstance(found, str):
         return found
     body = load(held, group.at)
@@ -140,12 +140,12 @@ def _apart(
         body = rewrite(group.epilogue, lambda x: sum_ if x is group.result else None)
     body = scalar.cast(body, result.dtype)
     stage = Stage(group.root, "map", body, group.at, False)
-    rest = task.former.rows(Rows(group.loops, (), [stage]), task.strides)
+    rest = task.selector.rows(LoopNest(group.loops, (), [stage]), task.strides)
     rest.reads = tuple(dict.fromkeys((*rest.reads, held)))
     return [*found, rest]
 
 
-def _sums(task: _Task, group: Product) -> Buffer:
+def _sums(task: _Task, group: Contraction) -> Buffer:
     """Memory for the sums of a contraction, with its columns side by side."""
     shape, found = group.root.buffer.shape, roles(group)
     columns = {sizes.as_atom(c) for c in found[2]} if found is not None else set()
@@ -157,18 +157,18 @@ def _sums(task: _Task, group: Product) -> Buffer:
     return held
 
 
-def _matrix(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+def _matrix(task: _Task, group: Contraction, finish: OfferEpilogue) -> list[Invocation] | str:
     """One matrix product, or one for each index of axes that both factors have."""
     return _offered(task, group, finish, may_cut=False)
 
 
-def _matrices(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+def _matrices(task: _Task, group: Contraction, finish: OfferEpilogue) -> list[Invocation] | str:
     """Several matrix products that make up the rows, or the columns."""
     return _offered(task, group, finish, may_cut=True)
 
 
 def _offered(
-    task: _Task, group: Product, finish: Finish, *, may_cut: bool
+    task: _Task, group: Contraction, finish: OfferEpilogue, *, may_cut: bool
 ) -> list[Invocation] | str:
     form = Matrices(group, finish, task.strides)
     steps: list[Invocation] = []
@@ -189,7 +189,7 @@ def _offered(
     return found if isinstance(found, str) else [*steps, *found]
 
 
-def _wants_depth(group: Product, form: Matrices) -> bool:
+def _wants_depth(group: Contraction, form: Matrices) -> bool:
     """Whether the right factor had better have its summed axis side by side.
 
     Hopper's matrix units take floats in no other order: cuBLASLt turns them, or leaves the units
@@ -200,7 +200,9 @@ def _wants_depth(group: Product, form: Matrices) -> bool:
     return dict(zip(MATMUL, form.numbers, strict=True))["right_k"] != 1
 
 
-def _ordered(task: _Task, group: Product, *, depth_last: bool) -> tuple[Product, list[Invocation]]:
+def _ordered(
+    task: _Task, group: Contraction, *, depth_last: bool
+) -> tuple[Contraction, list[Invocation]]:
     """The constant right factor in the order of a matrix: the summed axes and the columns."""
     offset = offset_of(task.strides[group.root.buffer], group.at)
     found = roles(group)
@@ -214,17 +216,17 @@ def _ordered(task: _Task, group: Product, *, depth_last: bool) -> tuple[Product,
 
 
 def _packed(
-    task: _Task, group: Product, order: tuple[Dim, ...]
-) -> tuple[Product, list[Invocation]]:
+    task: _Task, group: Contraction, order: tuple[Dim, ...]
+) -> tuple[Contraction, list[Invocation]]:
     """The constant right factor with its axes in an order; what packs it."""
     shape = tuple(map(length_of, order))
     body = rewrite(group.right, atoms=sizes.in_place_of(order, indices(shape)))
-    packed, steps = task.former.packed_buffer(make_map(shape, body), task.strides)
+    packed, steps = task.selector.packed_buffer(make_map(shape, body), task.strides)
     task.strides[packed] = row_major(shape)
     return replace(group, right=load(packed, order)), steps
 
 
-def _patches(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+def _patches(task: _Task, group: Contraction, finish: OfferEpilogue) -> list[Invocation] | str:
     """A convolution whose windows lie side by side: a product of its image, cut into patches."""
     left = group.left
     if left.op != "load":
@@ -248,16 +250,16 @@ def _patches(task: _Task, group: Product, finish: Finish) -> list[Invocation] | 
 
 
 def _laid_out(
-    task: _Task, group: Product, purpose: str, contents: Map, strides: tuple[Dim, ...]
+    task: _Task, group: Contraction, purpose: str, contents: Map, strides: tuple[Dim, ...]
 ) -> tuple[Buffer, Invocation]:
     """A buffer for one contraction with these contents, and what fills it."""
     held = buffer((purpose, contents, group.root), contents.shape, contents.dtype)
     task.strides[held] = strides
-    root = Root(contents, held, (contents.body,))
-    return held, task.former.rows(pointwise(root), task.strides)
+    root = Materialized(contents, held, (contents.body,))
+    return held, task.selector.rows(pointwise(root), task.strides)
 
 
-def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | str:
+def _windows(task: _Task, group: Contraction, finish: OfferEpilogue) -> list[Invocation] | str:
     form = Windows(group, finish, task.strides)
     if form.refusal:
         return f"no convolution: {form.refusal}"
@@ -288,7 +290,7 @@ def _windows(task: _Task, group: Product, finish: Finish) -> list[Invocation] | 
     return found if isinstance(found, str) else [*steps, *found]
 
 
-def _turned(task: _Task, group: Product, form: Windows) -> tuple[Buffer, Invocation]:
+def _turned(task: _Task, group: Contraction, form: Windows) -> tuple[Buffer, Invocation]:
     """The image with its channels side by side, and what copies it."""
     image = form.image.buffer
     contents = make_map(image.shape, load(image, indices(image.shape)))
@@ -296,12 +298,12 @@ def _turned(task: _Task, group: Product, form: Windows) -> tuple[Buffer, Invocat
     return _laid_out(task, group, "turned", contents, strides_in(contents.shape, order))
 
 
-def _formed(task: _Task, group: Product, offer: Offer) -> list[Invocation] | str:
+def _formed(task: _Task, group: Contraction, offer: Offer) -> list[Invocation] | str:
     """The kernel of a contraction, with the call that is tried first."""
     refusal = task.accelerator.refusal(offer)
     if refusal:
         return refusal
-    *steps, invocation = task.former.product(group, task.strides, pack=False)
+    *steps, invocation = task.selector.product(group, task.strides, pack=False)
     arguments = [x for o in offer.operands for x in (o.buffer, o.offset)]
     invocation.call_arguments = (*arguments, *offer.numbers)
     count = len(invocation.call_arguments)

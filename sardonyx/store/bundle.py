@@ -30,7 +30,7 @@ from sardonyx.runtime.storage import Array
 from sardonyx.store import checksums
 from sardonyx.store.cache import default_cache, digest
 from sardonyx.store.checksums import SIZE_BYTES, Checksum
-from sardonyx.store.model_record import Record, constants_in
+from sardonyx.store.model_record import ModelRecord, constants_in
 from sardonyx.targets.target import check_features, check_runs
 
 MAGIC = BUNDLE_MAGIC
@@ -219,7 +219,7 @@ class Bundle:
         for number in range(len(self.header["sections"])):
             self.verify(number)
 
-    def record(self, plan: Mapping[str, Any]) -> Record:
+    def record(self, plan: Mapping[str, Any]) -> ModelRecord:
         """What a session must know, of one of the header's plans.
 
         Raises:
@@ -228,7 +228,7 @@ class Bundle:
         self.verify(plan["record"])
         offset, size, *_ = self.header["sections"][plan["record"]]
         try:
-            return Record.from_bytes(self._read(offset, size))
+            return ModelRecord.from_bytes(self._read(offset, size))
         except Exception as error:
             raise self._damaged(f"its plan cannot be read ({error})") from error
 
@@ -243,7 +243,7 @@ class Bundle:
         except EngineError as error:
             raise self._damaged(str(error)) from error
 
-    def constants(self, number: int, record: Record, threads: int) -> list[Array]:
+    def constants(self, number: int, record: ModelRecord, threads: int) -> list[Array]:
         """The constants of a plan, mapped where there is a file.
 
         Large ones are looked at by threads meanwhile: nothing may use them before `checked`.

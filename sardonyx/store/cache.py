@@ -24,7 +24,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.starting import IMPORTED_NS
 from sardonyx.store import entries
 from sardonyx.store.entries import Damaged, Entry
-from sardonyx.store.folders import TEMPORARY, Folder, Refused, private_folder
+from sardonyx.store.folders import TEMPORARY, Folder, RefusedFolder, private_folder
 from sardonyx.targets.target import host_target
 
 _log = get_logger("cache")
@@ -85,7 +85,7 @@ class Cache:
         except Damaged:
             self._drop(key, kind)
             return None
-        except Refused as error:
+        except RefusedFolder as error:
             _say_once(error.path, error)
             if error.path == path:
                 self.remove(key, kind)
@@ -178,7 +178,7 @@ class Cache:
                 written, found = entries.write_entry(
                     folder, key, f"{kind}/{key}", content, lasting=lasting, threads=threads
                 )
-        except Refused as error:
+        except RefusedFolder as error:
             _say_once(error.path, error)
             return None
         except OSError as error:

@@ -20,7 +20,7 @@ from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.host_calls import Strings
-from sardonyx.runtime.plan_tables import Code
+from sardonyx.runtime.plan_tables import PlanCode
 from sardonyx.runtime.pool import Pool
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
@@ -66,7 +66,7 @@ class Constants:
     def __init__(
         self,
         recipe: Recipe,
-        code: Code,
+        code: PlanCode,
         budget: Budget,
         cancel: CancelFlag | None = None,
         threads: int | Team = 1,

@@ -31,7 +31,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Refused(OSError):  # noqa: N818 - nothing is wrong with the program
+class RefusedFolder(OSError):  # noqa: N818 - nothing is wrong with the program
     """What a path leads to is not used; `str` says why.
 
     Attributes:
@@ -221,4 +221,4 @@ class Folder:
 def _look(path: str, status: os.stat_result, wanted: str) -> None:
     reason = distrust(status, wanted)
     if reason:
-        raise Refused(path, reason)
+        raise RefusedFolder(path, reason)

@@ -16,19 +16,19 @@ from sardonyx.base.errors import EngineError, SardonyxError
 from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.plan.identity import Identities
-from sardonyx.selection.codec import Code, stem_of
+from sardonyx.selection.codec import CodeLocation, stem_of
 from sardonyx.store.cache import Cache, digest, engine_digest
 from sardonyx.store.machine_code import Units
-from sardonyx.store.tuning_choices import Known
+from sardonyx.store.tuning_choices import TunedStructures
 
 if TYPE_CHECKING:
-    from sardonyx.selection.kernel_record import Formed
+    from sardonyx.selection.kernel_record import KernelRecord
 
 _log = get_logger("compile")
 _KIND = "formed"
 
 
-class KnownKernels:
+class KernelStore:
     """The kernels of one cache; see `selection.kernel_record.Keeper`.
 
     Args:
@@ -38,7 +38,7 @@ class KnownKernels:
 
     Attributes:
         found: How many kernels were known.
-        formed: How many were not.
+        made: How many were not.
         facts: Digest of all that decides on how a structure is formed.
         choices: Which of them are formed otherwise than the cost model would.
         identities: Names of structures.
@@ -46,20 +46,20 @@ class KnownKernels:
     """
 
     def __init__(self, cache: Cache, units: Units, facts: tuple[object, ...]) -> None:
-        self.found = self.formed = 0
+        self.found = self.made = 0
         self._cache, self._units = cache, units
         self.identities = Identities()
         self.facts = digest(engine_digest(), units.target.key, facts)
-        self.choices = Known(cache, self.facts, self.identities)
-        self.codes: dict[str, Code] = {}
-        self._names: dict[Code, str] = {}
-        self._new: dict[str, Formed] = {}
+        self.choices = TunedStructures(cache, self.facts, self.identities)
+        self.codes: dict[str, CodeLocation] = {}
+        self._names: dict[CodeLocation, str] = {}
+        self._new: dict[str, KernelRecord] = {}
 
     def _key(self, key: tuple[object, ...]) -> str | None:
         name = self.identities.of(key)
         return None if name is None else digest(_KIND, self.facts, name)
 
-    def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> Formed | None:
+    def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> KernelRecord | None:
         """The kernel of a structure, whose machine code `units` has then."""
         place = self._key(key)
         data = None if place is None else self._cache.read(place, _KIND)
@@ -70,7 +70,7 @@ class KnownKernels:
         try:
             written = from_bytes(place, data)
             own = name(written.code.stem)
-            formed = written.formed(own)
+            record = written.record(own)
         except (
             ValueError,
             TypeError,
@@ -81,9 +81,9 @@ class KnownKernels:
         ) as error:
             _log.warning("a kernel of the library cannot be read, and is made again: %s", error)
             return None
-        return formed if self._has(written.code, own) else None
+        return record if self._has(written.code, own) else None
 
-    def named(self, code: Code, name: Callable[[str], str]) -> str | None:
+    def named(self, code: CodeLocation, name: Callable[[str], str]) -> str | None:
         """What a kernel is called whose machine code is there, and that `units` has then.
 
         Args:
@@ -99,7 +99,7 @@ class KnownKernels:
         own = name(code.stem)
         return own if self._has(code, own) else None
 
-    def _has(self, code: Code, name: str) -> bool:
+    def _has(self, code: CodeLocation, name: str) -> bool:
         """Whether a kernel's code is there; `units` has it then."""
         if not self._units.adopt(code.places(name)):
             return False
@@ -107,35 +107,35 @@ class KnownKernels:
         self._take(code, name)
         return True
 
-    def _take(self, code: Code, name: str) -> None:
+    def _take(self, code: CodeLocation, name: str) -> None:
         self.codes[name] = code
         self._names.setdefault(code, name)
 
-    def keep(self, key: tuple[object, ...], formed: Formed) -> None:
+    def keep(self, key: tuple[object, ...], record: KernelRecord) -> None:
         """Take a kernel that was formed; `write` writes it."""
-        self.formed += 1
+        self.made += 1
         place = self._key(key)
         if place is not None:
-            self._new[place] = formed
+            self._new[place] = record
 
     def write(self) -> None:
         """Write what was taken and handed to `units`."""
         if self._new:
             with compiling:
                 from sardonyx.selection.kernel_record import to_bytes
-        for place, formed in self._new.items():
-            kernel = formed.kernel
+        for place, record in self._new.items():
+            kernel = record.kernel
             programs = (kernel.program, *kernel.functions)
             names = [p.name for p in programs if not p.always_inline]
             places = self._units.places(names)
             if places is None:
                 continue
             own = kernel.program.name
-            code = Code(stem_of(own), places.pop(own), tuple(places.items()))
+            code = CodeLocation(stem_of(own), places.pop(own), tuple(places.items()))
             self._take(code, own)
             try:
-                self._cache.put(place, _KIND, to_bytes(place, formed, code))
+                self._cache.put(place, _KIND, to_bytes(place, record, code))
             except EngineError as error:
                 _log.debug("%s is not kept: %s", kernel.program.name, error)
         self._new.clear()
-        _log.debug("%d kernels were known, %d were formed", self.found, self.formed)
+        _log.debug("%d kernels were known, %d were made", self.found, self.made)

@@ -18,7 +18,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.selection.layer_codec import from_text, to_text
 from sardonyx.selection.layers import Layer
 from sardonyx.store.cache import Cache, digest
-from sardonyx.store.kernel_store import KnownKernels
+from sardonyx.store.kernel_store import KernelStore
 from sardonyx.store.tuning_choices import changed_at
 from sardonyx.tensor.tensor import Buffer
 
@@ -33,7 +33,7 @@ def _part_of(name: bytes) -> bytes:
     return name[:1]
 
 
-class KnownLayers:
+class LayerStore:
     """The layers of one cache; see `selection.layers.LayerKeeper`.
 
     Args:
@@ -41,7 +41,7 @@ class KnownLayers:
         kernels: Has the kernels.
     """
 
-    def __init__(self, cache: Cache, kernels: KnownKernels) -> None:
+    def __init__(self, cache: Cache, kernels: KernelStore) -> None:
         self._cache, self._kernels = cache, kernels
         self._place = digest(_KIND, kernels.facts, changed_at(cache))
         self._parts: dict[bytes, dict[bytes, bytes]] = {}

@@ -15,7 +15,7 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.kernel.language.program import Program
 from sardonyx.link.blob import Blob, blob_of
-from sardonyx.link.elf import Part
+from sardonyx.link.elf import ObjectPart
 from sardonyx.store.cache import Cache, compiler_digest, digest
 from sardonyx.targets.target import Target
 from sardonyx.workers.children import Children
@@ -46,7 +46,7 @@ class Units:
         self.found = self.compiled = 0
         self.cache = cache
         self._children = Children(target, checkpoint)
-        self._parts: dict[str, Callable[[], Part]] = {}
+        self._parts: dict[str, Callable[[], ObjectPart]] = {}
         self._places: dict[str, str] = {}
 
     def start(self) -> None:
@@ -73,7 +73,7 @@ class Units:
         Returns:
             Whether all of them are there; else none is taken.
         """
-        new: dict[str, Part] = {}
+        new: dict[str, ObjectPart] = {}
         for name, place in places.items():
             if self._places.get(name) == place:
                 continue
@@ -93,7 +93,7 @@ class Units:
             return None
         return {name: self._places[name] for name in listed}
 
-    def part(self, text: str) -> Waiting:
+    def part(self, text: str) -> WaitingUnit:
         """Have a text compiled; what is given waits for it."""
         return self._part(text, self._place(text))
 
@@ -102,11 +102,11 @@ class Units:
         t = self.target
         return digest(_KIND, _FORMAT, text, t.triple, t.cpu, t.features, compiler_digest())
 
-    def _read(self, key: str) -> Part | None:
+    def _read(self, key: str) -> ObjectPart | None:
         held = None if self.cache is None else self.cache.read(key, _KIND)
-        return None if held is None else Part.from_bytes(held)
+        return None if held is None else ObjectPart.from_bytes(held)
 
-    def _part(self, text: str, key: str) -> Waiting:
+    def _part(self, text: str, key: str) -> WaitingUnit:
         held = self._read(key)
         if held is not None:
             self.found += 1
@@ -114,11 +114,11 @@ class Units:
         self.compiled += 1
         job = self._children.submit(text)
 
-        def result() -> Part:
+        def result() -> ObjectPart:
             data = self._children.result(job)
             if self.cache is not None:
                 self.cache.put(key, _KIND, data)
-            return Part.from_bytes(data)
+            return ObjectPart.from_bytes(data)
 
         return _Compiling(result, lambda: job.result is not None)
 
@@ -128,7 +128,7 @@ class Units:
         Raises:
             EngineError: The text of one is not valid, or LLVM cannot compile it.
         """
-        parts: dict[str, Part] = {}
+        parts: dict[str, ObjectPart] = {}
         left = list(names)
         while left:
             name = left.pop()
@@ -140,7 +140,7 @@ class Units:
                 raise EngineError(f"{error} In program {name}.") from error
             self._parts[name] = _Known(part)
             where = {name if s == _OWN_NAME else s: at for s, at in part.symbols.items()}
-            parts[name] = Part(part.machine, part.data, where, part.references)
+            parts[name] = ObjectPart(part.machine, part.data, where, part.references)
             left += [reference[-1] for reference in part.references]
         return blob_of([parts[name] for name in self._parts if name in parts], self.target)
 
@@ -165,10 +165,10 @@ class Units:
         self.close()
 
 
-class Waiting(Protocol):
+class WaitingUnit(Protocol):
     """A part, which may still be compiled."""
 
-    def __call__(self) -> Part:
+    def __call__(self) -> ObjectPart:
         """The part, waited for."""
 
     def is_over(self) -> bool:
@@ -178,10 +178,10 @@ class Waiting(Protocol):
 class _Compiling:
     """A part that is being compiled: what waits for it, and whether it would."""
 
-    def __init__(self, result: Callable[[], Part], is_over: Callable[[], bool]) -> None:
+    def __init__(self, result: Callable[[], ObjectPart], is_over: Callable[[], bool]) -> None:
         self._result, self._is_over = result, is_over
 
-    def __call__(self) -> Part:
+    def __call__(self) -> ObjectPart:
         return self._result()
 
     def is_over(self) -> bool:
@@ -191,10 +191,10 @@ class _Compiling:
 class _Known:
     """A part that is there."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: ObjectPart) -> None:
         self._part = part
 
-    def __call__(self) -> Part:
+    def __call__(self) -> ObjectPart:
         return self._part
 
     def is_over(self) -> bool:

@@ -25,7 +25,7 @@ ConstantPlace = tuple[DType, tuple[int, ...], int, int]
 
 
 @dataclass(slots=True)
-class Record:
+class ModelRecord:
     """See the module's text.
 
     Attributes:
@@ -87,7 +87,7 @@ class Record:
         return b"".join((_HEADER, len(text).to_bytes(8, "little"), text, plan, self.facts))
 
     @staticmethod
-    def from_bytes(written: bytes) -> Record:
+    def from_bytes(written: bytes) -> ModelRecord:
         """The reverse of `to_bytes`.
 
         Raises:
@@ -102,7 +102,7 @@ class Record:
         places = [
             (dtypes.BY_NAME[d], tuple(shape), at, size) for d, shape, at, size in head["constants"]
         ]
-        return Record(
+        return ModelRecord(
             tuple(map(_value_in, head["inputs"])),
             tuple(map(_value_in, head["outputs"])),
             tuple(map(_value_in, head["overridable"])),
@@ -128,7 +128,7 @@ def _value_in(written: list[object]) -> ValueInfo:
     return ValueInfo(str(name), object_types.from_text(str(dtype)), tuple(shape))  # type: ignore[arg-type]  # JSON holds what `_value_out` wrote
 
 
-def constants_in(whole: np.ndarray[Any, Any], record: Record) -> list[np.ndarray[Any, Any]]:
+def constants_in(whole: np.ndarray[Any, Any], record: ModelRecord) -> list[np.ndarray[Any, Any]]:
     """The constants of a session, in the bytes that have all of them.
 
     Raises:

@@ -116,7 +116,7 @@ def keep(cache: Cache, key: str, tuned: Tuned, facts: str) -> None:
     cache.put(key, TUNED, tuned.to_bytes(), lasting=True)
 
 
-class Known:
+class TunedStructures:
     """What was found for structures, whichever model they are of."""
 
     def __init__(self, cache: Cache, facts: str, identities: Identities) -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from sardonyx.base import knobs
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.records import dataclass
-from sardonyx.kernel.loops.block_sizes import FEW_CORES, FEW_REGISTERS, WITH_MATRICES, Grain
+from sardonyx.kernel.loops.block_sizes import FEW_CORES, FEW_REGISTERS, WITH_MATRICES, BlockSizes
 from sardonyx.targets.machine import AMX, Caches, Machine, read_machine
 
 
@@ -38,7 +38,7 @@ class Target:
         l1d_bytes: First-level data cache of one core.
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
-        grain: How much a block of a kernel does.
+        block_sizes: How much a block of a kernel does.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Target:
     l1d_bytes: int = 32 * 2**10
     l2_bytes: int = 512 * 2**10
     l3_bytes: int = 8 * 2**20
-    grain: Grain = FEW_CORES
+    block_sizes: BlockSizes = FEW_CORES
 
     def lanes(self, bits: int) -> int:
         """How many elements of `bits` bits a vector register holds."""
@@ -132,7 +132,7 @@ def _avx512(flags: frozenset[str], caches: Caches) -> Target:
         l1d_bytes=caches.l1d_bytes,
         l2_bytes=caches.l2_bytes,
         l3_bytes=caches.l3_bytes,
-        grain=WITH_MATRICES if flags >= AMX else FEW_CORES,
+        block_sizes=WITH_MATRICES if flags >= AMX else FEW_CORES,
     )
 
 
@@ -152,7 +152,7 @@ def _avx2(flags: frozenset[str], caches: Caches) -> Target:
         l1d_bytes=caches.l1d_bytes,
         l2_bytes=caches.l2_bytes,
         l3_bytes=caches.l3_bytes,
-        grain=FEW_REGISTERS,
+        block_sizes=FEW_REGISTERS,
     )
 
 
@@ -170,7 +170,7 @@ def _sse(flags: frozenset[str], caches: Caches) -> Target:
         l1d_bytes=caches.l1d_bytes,
         l2_bytes=caches.l2_bytes,
         l3_bytes=caches.l3_bytes,
-        grain=FEW_REGISTERS,
+        block_sizes=FEW_REGISTERS,
     )
 
 

@@ -11,7 +11,7 @@ from sardonyx.base.errors import DivisionByZero, EngineError, IndexOutOfRange, m
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.tensor import arithmetic
 from sardonyx.tensor.arithmetic import Array
-from sardonyx.tensor.evaluate_region import Machine
+from sardonyx.tensor.evaluate_region import RegionMachine
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import indices, reduced_indices
@@ -24,7 +24,9 @@ class Grid:
     says for which points a value is needed, so that loads not chosen by a select may be outside.
     """
 
-    def __init__(self, machine: Machine, shape: tuple[Dim, ...], extents: tuple[Dim, ...]) -> None:
+    def __init__(
+        self, machine: RegionMachine, shape: tuple[Dim, ...], extents: tuple[Dim, ...]
+    ) -> None:
         self.machine = machine
         every = (*shape, *extents)
         self.sizes = tuple(sizes.evaluate(d, machine.symbols) for d in every)

@@ -20,7 +20,7 @@ from sardonyx.tensor.tensor import Buffer, Call, Tensor
 Arrays = dict[Buffer, Array]
 
 
-class Machine(Protocol):
+class RegionMachine(Protocol):
     """What evaluates tensors; a body gets one of its own."""
 
     @property
@@ -41,7 +41,7 @@ class Machine(Protocol):
     def numpy(self, dtype: DType) -> np.dtype[Any]:
         """The NumPy dtype that arrays of a type have."""
 
-    def inside(self, buffers: Arrays, symbols: dict[str, int], body: Body) -> Machine:
+    def inside(self, buffers: Arrays, symbols: dict[str, int], body: Body) -> RegionMachine:
         """The machine for a body, which knows these besides what is known outside."""
 
 
@@ -66,9 +66,9 @@ class Symbols(dict[str, int]):
         self._around = around
         self._measured = {name_of(symbol): m for symbol, m in measured.items()}
         self._ends = {name_of(symbol): call for symbol, call in ends.items()}
-        self._machine: Machine | None = None
+        self._machine: RegionMachine | None = None
 
-    def measure_in(self, machine: Machine) -> None:
+    def measure_in(self, machine: RegionMachine) -> None:
         """Say what computes the tensors that sizes are measured in."""
         self._machine = machine
 
@@ -82,7 +82,7 @@ class Symbols(dict[str, int]):
             return dict.__getitem__(self, name)
         return self._around[name]
 
-    def _read(self, found: Measured, machine: Machine) -> int:
+    def _read(self, found: Measured, machine: RegionMachine) -> int:
         value = int(machine.array(found.tensor).reshape(-1)[found.position])
         low, high = (sizes.evaluate(d, machine.symbols) for d in (found.low, found.high))
         if not low <= value <= high:
@@ -105,7 +105,7 @@ def shape_of(dims: Sequence[Dim], symbols: Mapping[str, int]) -> tuple[int, ...]
     return shape
 
 
-def check_assumptions(assumptions: Mapping[tuple[Dim, Dim], str], machine: Machine) -> None:
+def check_assumptions(assumptions: Mapping[tuple[Dim, Dim], str], machine: RegionMachine) -> None:
     """Raise ContradictingSizes where sizes differ that were taken as equal."""
     for (a, b), reason in assumptions.items():
         got, wanted = (sizes.evaluate(d, machine.symbols) for d in (a, b))
@@ -115,7 +115,7 @@ def check_assumptions(assumptions: Mapping[tuple[Dim, Dim], str], machine: Machi
             )
 
 
-def run_region(machine: Machine, call: Call, operands: Sequence[Array]) -> list[Array]:
+def run_region(machine: RegionMachine, call: Call, operands: Sequence[Array]) -> list[Array]:
     """The results of a branch or loop.
 
     Args:
@@ -140,7 +140,7 @@ def run_region(machine: Machine, call: Call, operands: Sequence[Array]) -> list[
 
 
 def _run_body(
-    machine: Machine, body: Body, buffers: Arrays, symbols: dict[str, int]
+    machine: RegionMachine, body: Body, buffers: Arrays, symbols: dict[str, int]
 ) -> list[Array]:
     inner = machine.inside(buffers, symbols, body)
     check_assumptions(body.assumptions, inner)
@@ -148,7 +148,9 @@ def _run_body(
 
 
 class _Loop:
-    def __init__(self, machine: Machine, call: Call, region: Repetition, outside: Arrays) -> None:
+    def __init__(
+        self, machine: RegionMachine, call: Call, region: Repetition, outside: Arrays
+    ) -> None:
         self.machine, self.call, self.region, self.outside = machine, call, region, outside
         self.carried = [outside[c.initial] for c in region.carried]
         self.slices: list[dict[int, Array]] = [{} for _ in region.places]

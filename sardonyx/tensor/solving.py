@@ -14,7 +14,7 @@ from sardonyx.tensor.tensor import Shape, indices, reduced_indices
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SolvedPlaces:
     """Where a given element is loaded, in terms of its own indices and of `reduced_indices(free)`.
 
     Attributes:
@@ -30,7 +30,7 @@ class Places:
     guarded: set[Atom]
 
 
-def solve(at: Shape, loaded: Shape, shape: Shape, extents: Shape) -> Places | None:
+def solve(at: Shape, loaded: Shape, shape: Shape, extents: Shape) -> SolvedPlaces | None:
     """The places in (shape, extents) where the element `indices(loaded)` is loaded.
 
     Args:
@@ -47,7 +47,7 @@ def solve(at: Shape, loaded: Shape, shape: Shape, extents: Shape) -> Places | No
     if not extents and _is_reshape(at, loaded, shape):
         back = source_indices(shape, loaded, indices(loaded))
         pairs = zip(map(sizes.as_atom, indices(shape)), back, strict=True)
-        return Places({a: value for a, value in pairs if a is not None}, [], (), set())
+        return SolvedPlaces({a: value for a, value in pairs if a is not None}, [], (), set())
     return _Solver(shape, extents).run(at, loaded)
 
 
@@ -88,7 +88,7 @@ class _Solver:
         self.ordered: list[tuple[Dim, Dim]] = []
         self.guarded: set[Atom] = set()
 
-    def run(self, at: Shape, loaded: Shape) -> Places | None:
+    def run(self, at: Shape, loaded: Shape) -> SolvedPlaces | None:
         new = {atom: sizes.of_atom(name) for atom, name in self.names.items()}
         wanted = indices(loaded)
         # An axis of extent 1 has the one index 0, whatever it is written as.
@@ -114,7 +114,7 @@ class _Solver:
             for a, b in pairs
         ]
         guarded = {atom for atom, name in self.names.items() if name in self.guarded}
-        return Places(values, conditions, free, guarded)
+        return SolvedPlaces(values, conditions, free, guarded)
 
     def _equation(self, i: Dim, wanted: Dim) -> bool:
         """Use index = wanted; whether it could be used."""

@@ -91,7 +91,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class ModelExplanation:
     """All of it.
 
     Attributes:
@@ -143,7 +143,7 @@ def explain_model(
     sizes: Mapping[str, int] | None = None,
     run: bool = True,
     verbose: bool = False,
-) -> Explanation:
+) -> ModelExplanation:
     """What a session does, and what became of each node of its model.
 
     Args:
@@ -169,7 +169,7 @@ def explain_model(
     fix_denoted(graph, options.denoted_sizes, options.free_dimension_overrides)
     nodes = _nodes(graph, kernels, level, options.free_dimension_overrides)
     told = chosen.told() if run else ""
-    return Explanation(text, kernels, nodes, session.memory(), session.timings, why, told)
+    return ModelExplanation(text, kernels, nodes, session.memory(), session.timings, why, told)
 
 
 def _run(session: InferenceSession, chosen: Sizes, sizes: Mapping[str, int]) -> str:

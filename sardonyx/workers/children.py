@@ -31,7 +31,7 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.processors import usable_processors
 from sardonyx.targets.target import Target
 from sardonyx.workers.child import compile_part
-from sardonyx.workers.processes import Child, Job, Started
+from sardonyx.workers.processes import Child, CompilerProcess, Job
 
 _log = get_logger("compile")
 
@@ -134,7 +134,7 @@ class Children:
     def _start(self) -> bool:
         try:
             twins = min(_TWINS, self._most - len(self._children) - 1) if _CAN_FORK else 0
-            self._children += Started(self._target, twins).children
+            self._children += CompilerProcess(self._target, twins).children
         except OSError as error:
             _log.warning("a compiling process cannot be started: %s", error)
             self._give_up()

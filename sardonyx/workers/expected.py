@@ -23,4 +23,4 @@ def expected(operators: Container[str], target: Target) -> list[Program]:
     """
     if not any(op in operators for op in _PRODUCTS) or any(op in operators for op in _CODES):
         return []
-    return [build_micro(F32, rows, target.grain.vectors, target.lanes(32)) for rows in ROWS]
+    return [build_micro(F32, rows, target.block_sizes.vectors, target.lanes(32)) for rows in ROWS]

@@ -72,7 +72,7 @@ def _pipe() -> tuple[Descriptor, Descriptor]:
     return source, to
 
 
-class Started:
+class CompilerProcess:
     """A process that was started, with its twins: see `workers.child`.
 
     Attributes:
@@ -185,7 +185,7 @@ def _open_file() -> BinaryIO:
 class Child:
     """One child process and what it has to do."""
 
-    def __init__(self, started: Started, to: Any, back: Any, first: bytes = b"") -> None:
+    def __init__(self, started: CompilerProcess, to: Any, back: Any, first: bytes = b"") -> None:
         self.started, self.to, self.back = started, to, back
         for end in (to, back):
             os.set_blocking(end.fileno(), False)

@@ -228,8 +228,8 @@ def test_where_onnxruntime_gives_nonsense_or_refuses() -> None:
     made = session(sardonyx)
     assert np.array_equal(made.run(["y"], {"a": A.astype(">f4"), "b": A})[0], A + A)
     assert np.array_equal(value(sardonyx, A.astype(">f4")).numpy(), A)
-    halves = {n: a.astype(ml_dtypes.bfloat16) for n, a in FEEDS.items()}
-    found = session(sardonyx, TensorProto.BFLOAT16).run(["y"], halves)[0]
+    bf16_products = {n: a.astype(ml_dtypes.bfloat16) for n, a in FEEDS.items()}
+    found = session(sardonyx, TensorProto.BFLOAT16).run(["y"], bf16_products)[0]
     assert found.dtype == ml_dtypes.bfloat16
     assert np.array_equal(found.astype(np.float32), A + A + 1)
     assert np.array_equal(session(sardonyx, shape=()).run(["y"], {"a": 1.0, "b": 2})[0], 3)

@@ -137,10 +137,10 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("text", "short"), COMMANDS)
 def test_commands_and_measurements_know_the_same_names(text: str, short: str) -> None:
-    from sardonyx.tools.perf.settings import Settings
+    from sardonyx.tools.perf.settings import PerfSettings
 
     assert short_name(text) == short
-    assert Settings.of({"provider": text}).provider == short
+    assert PerfSettings.of({"provider": text}).provider == short
 
 
 #: A name, and the provider that is suggested for it.

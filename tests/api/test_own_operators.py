@@ -13,7 +13,7 @@ from onnx import ModelProto, helper, parser
 import sardonyx
 from sardonyx import operators
 from sardonyx.base import errors
-from sardonyx.host.own import is_function
+from sardonyx.host.user_defined import is_function
 from sardonyx.operators import Output, Tensor
 from sardonyx.operators import language as t
 

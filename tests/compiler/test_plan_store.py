@@ -162,16 +162,16 @@ def test_plans_that_read_different_weights_come_to_have_one_key(monkeypatch):
     """What is read may depend on what was read before: the list grows until it serves all."""
     proto = model("layers", 1)
     for seed, read in ((1, [0]), (2, [0, 2])):
-        kept = plan_store.KeptPlan.keep
+        kept = plan_store.StoredPlan.keep
 
         def keep(self, built, record, code, read=read, kept=kept):
             built.read = read
             kept(self, built, record, code)
 
-        monkeypatch.setattr(plan_store.KeptPlan, "keep", keep)
+        monkeypatch.setattr(plan_store.StoredPlan, "keep", keep)
         proto = model("layers", seed)
         assert is_planned(create_engine(proto.SerializeToString()))
-        monkeypatch.setattr(plan_store.KeptPlan, "keep", kept)
+        monkeypatch.setattr(plan_store.StoredPlan, "keep", kept)
     changed = model("layers", 2)
     changed.graph.initializer[1].CopyFrom(numpy_helper.from_array(values(9, 16), "b"))
     assert not is_planned(create_engine(changed.SerializeToString()))

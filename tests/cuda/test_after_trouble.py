@@ -15,7 +15,7 @@ from sardonyx.cuda.run import executable, marks
 from sardonyx.cuda.run.frame import CudaFrame
 from sardonyx.cuda.run.replaying import Replay
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.storage import Wanted
+from sardonyx.runtime.storage import OutputPlacement
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
 
@@ -105,7 +105,7 @@ def test_a_loop_after_one_that_was_cancelled_and_forgotten(
     for _ in range(3):
         session.run_with_ort_values(None, feeds)
     engine: Any = session._engine.executable
-    cancel, wanted = CancelFlag(), Wanted([engine.memory_kind], waits=False)
+    cancel, wanted = CancelFlag(), OutputPlacement([engine.memory_kind], waits=False)
     started = engine.start([x._array for x in feeds.values()], wanted, cancel)
     cancel.set()
     while not started.is_over and is_over:

@@ -17,7 +17,7 @@ from sardonyx.cuda.driver import driver
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.driver.stream import Stream as Queue
 from sardonyx.cuda.interop import lending
-from sardonyx.cuda.libraries.libraries import Libraries, Place
+from sardonyx.cuda.libraries.libraries import CallPlace, Libraries
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.runtime.cancel import CancelFlag
 from tests.cuda.test_device_runs import (
@@ -228,5 +228,5 @@ def test_a_library_that_fails_in_every_run_says_so_once(caplog: pytest.LogCaptur
     call = LibraryCall("matmul", tuple(facts.items()), 6)
     libraries = Libraries({"matmul": Broken()})
     for _ in range(3):
-        assert not libraries.run(call, [0] * 6, Place(0, lambda size: 0))
+        assert not libraries.run(call, [0] * 6, CallPlace(0, lambda size: 0))
     assert caplog.text.count("out of order") == 1

@@ -300,9 +300,9 @@ def test_runs_overlap_without_a_block_too(lazy: FakeDriver) -> None:
     found = pipe.map(tiles())
     next(found)
     assert taken == [0, 1, 2]
-    streams = pipe._conveyor._incoming, pipe._conveyor._outgoing
+    streams = pipe._copy_streams._incoming, pipe._copy_streams._outgoing
     assert len(list(found)) == 4
-    assert pipe._conveyor is None
+    assert pipe._copy_streams is None
     assert set(streams) <= set(streams[0].device._spare)
 
 

@@ -140,9 +140,9 @@ def test_turns_set_conditions(architecture: str) -> None:
     optimise(graph)
     target = ptx_target(architecture)
     compiled, _ = compile_lowered(graph, lower(graph), target)
-    turns = turns_of(compiled.main)
-    text = emit_ptx([*compiled.programs(), *turns], target)
-    assert all(f".entry {turn.name}(" in text for turn in turns)
+    controls = turns_of(compiled.main)
+    text = emit_ptx([*compiled.programs(), *controls], target)
+    assert all(f".entry {turn.name}(" in text for turn in controls)
     assert text.count(".extern .func cudaGraphSetConditional") == 1
     if shutil.which("ptxas") is not None:
         assemble(text, architecture, "-c")

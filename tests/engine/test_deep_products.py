@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.kernel.matmul.product_schedule import DEEP, is_deep
+from sardonyx.kernel.matmul.contraction_schedule import DEEP, is_deep
 from tests.support.session import model_of
 
 _random = np.random.default_rng(12)

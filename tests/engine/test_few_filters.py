@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.kernel.matmul.product_schedule import ProductSchedule
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.grouping import make_groups
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import find_roots
 from sardonyx.plan.integers import as_integers
 from sardonyx.plan.layout import choose_layouts, row_major
@@ -125,24 +125,24 @@ def test_image_is_as_it_was_between_two_of_few_filters() -> None:
     assert "copies of layout: none" in session.explain()
 
 
-def _group(text: str, weights: dict[str, Any], lanes: int, orders: Any = None) -> Product:
+def _group(text: str, weights: dict[str, Any], lanes: int, orders: Any = None) -> Contraction:
     """The one contraction of a model, after layouts are chosen; `orders` only says of its image."""
     graph = load(model_of(text, weights).SerializeToString())
     optimise(graph)
     groups = make_groups(find_roots(list(lower(graph).outputs.values())))
-    (number,) = [k for k, g in enumerate(groups) if isinstance(g, Product)]
+    (number,) = [k for k, g in enumerate(groups) if isinstance(g, Contraction)]
     group = groups[number]
-    assert isinstance(group, Product)
+    assert isinstance(group, Contraction)
     if orders is not None:
         (image,) = {x.tensor for x in loads_of(group.left)}
         return with_long_columns(group, {image: orders}, lanes)
     choose_layouts(groups, lanes=lanes)
     chosen = groups[number]
-    assert isinstance(chosen, Product)
+    assert isinstance(chosen, Contraction)
     return chosen
 
 
-def _extents_in_lanes(group: Product) -> set[Any]:
+def _extents_in_lanes(group: Contraction) -> set[Any]:
     return {a.arguments[0] for a in index_atoms(group.right) - index_atoms(group.left)}
 
 
@@ -212,7 +212,7 @@ def test_codes_stay() -> None:
     optimise(graph)
     groups = list(map(as_integers, make_groups(find_roots(list(lower(graph).outputs.values())))))
     choose_layouts(groups, lanes=16)
-    (group,) = [g for g in groups if isinstance(g, Product)]
+    (group,) = [g for g in groups if isinstance(g, Contraction)]
     assert _extents_in_lanes(group) == {4}
 
 
@@ -249,6 +249,6 @@ def test_filters_are_walked_as_one_run() -> None:
     strides = {x.tensor: row_major(x.tensor.shape) for x in loads_of(group.left)}
     strides |= {x.tensor: row_major(x.tensor.shape) for x in loads_of(group.right)}
     strides[group.root.buffer] = row_major(group.root.buffer.shape)
-    schedule = ProductSchedule(group, strides, 16)
+    schedule = ContractionSchedule(group, strides, 16)
     assert schedule.direct
     assert (schedule.tap_count(), schedule.depth_extent) == (1, 5 * 3 * 3)

@@ -17,7 +17,7 @@ from sardonyx.llvm import compile
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
-from sardonyx.plan.groups import Rows
+from sardonyx.plan.groups import LoopNest
 from sardonyx.plan.inline import is_view
 from sardonyx.targets.target import host_target
 from tests.engine import networks
@@ -196,7 +196,9 @@ def _copies(model: Any) -> int:
     optimise(graph)
     compiled, _ = compile_lowered(graph, lower(graph), host_target())
     groups = [i.group for i in compiled.invocations if any(r.constant is None for r in i.reads)]
-    moved = [g for g in groups if isinstance(g, Rows) and all(is_view(s.body) for s in g.stages)]
+    moved = [
+        g for g in groups if isinstance(g, LoopNest) and all(is_view(s.body) for s in g.stages)
+    ]
     return len(moved)
 
 

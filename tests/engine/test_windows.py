@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.kernel.loops import rows_schedule
+from sardonyx.kernel.loops import loop_nest_schedule
 from sardonyx.kernel.loops.register_blocking import choose_blocks
 from sardonyx.plan.axes import extent_of
 from tests.support.session import check, model_of
@@ -85,7 +85,7 @@ def test_neighbours_share_a_block(size, parts, monkeypatch):
         found.append(choose_blocks(*arguments, **options))
         return found[-1]
 
-    monkeypatch.setattr(rows_schedule, "choose_blocks", watch)
+    monkeypatch.setattr(loop_nest_schedule, "choose_blocks", watch)
     model = _depthwise("pads = [1, 1, 1, 1]", (3, 3), size, True)
     sardonyx.InferenceSession(model.SerializeToString())
     assert parts in {len(blocks.parts) for blocks in found if blocks is not None}
@@ -111,17 +111,17 @@ def test_an_axis_of_whole_blocks_of_unknown_number():
 def test_rows_of_taps_are_a_loop(attributes, kernel, last, rows, monkeypatch):
     monkeypatch.setenv("SARDONYX_CACHE", "off")
     found = []
-    choose = rows_schedule.RowsSchedule._choose_window
+    choose = loop_nest_schedule.LoopNestSchedule._choose_window
 
-    def watch(schedule, grain):
-        window = choose(schedule, grain)
+    def watch(schedule, block_sizes):
+        window = choose(schedule, block_sizes)
         if window is not None:
             loop = 0 if schedule.tap_rows == 0 else extent_of(schedule.tap_rows)
             written = {len(m.unrolled) for m in schedule.members if m.unrolled}
             found.append((loop, written))
         return window
 
-    monkeypatch.setattr(rows_schedule.RowsSchedule, "_choose_window", watch)
+    monkeypatch.setattr(loop_nest_schedule.LoopNestSchedule, "_choose_window", watch)
     model = _depthwise(attributes, kernel, "11, 14", last)
     sardonyx.InferenceSession(model.SerializeToString())
     taps = kernel[0] * kernel[1]
@@ -143,13 +143,13 @@ def test_a_long_plain_window_takes_vectors_in_step(size, together, monkeypatch):
     monkeypatch.setenv("SARDONYX_CACHE", "off")
     found = []
 
-    choose = rows_schedule.RowsSchedule._vectors_together
+    choose = loop_nest_schedule.LoopNestSchedule._vectors_together
 
-    def watch(schedule, grain):
-        found.append(choose(schedule, grain))
+    def watch(schedule, block_sizes):
+        found.append(choose(schedule, block_sizes))
         return found[-1]
 
-    monkeypatch.setattr(rows_schedule.RowsSchedule, "_vectors_together", watch)
+    monkeypatch.setattr(loop_nest_schedule.LoopNestSchedule, "_vectors_together", watch)
     text = f"""g (float[2, 64, {size}, {size}] x) => (float[2, 64, 1, 1] y)
     {{ t = Conv(x, w) y = GlobalAveragePool(t) }}"""
     model = model_of(text, {"w": _values((64, 64, 1, 1))})

@@ -201,10 +201,10 @@ def test_callbacks_of_another_thread_that_raise() -> None:
 
 def test_what_was_awaited_is_over() -> None:
     async def twice() -> None:
-        under_way = session().run_async({"X": X})
-        await under_way
+        async_runs = session().run_async({"X": X})
+        await async_runs
         with pytest.raises(RuntimeError, match="already"):
-            await under_way
+            await async_runs
 
     asyncio.run(twice())
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sardonyx.base import dtypes
-from sardonyx.compiler.lowered import compile_tensors
+from sardonyx.compiler.compile_graph import compile_tensors
 from sardonyx.kernel.language.context import FIELDS
 from sardonyx.ops.onnx.matrix_misc import matmul_integers
 from sardonyx.tensor import language as t

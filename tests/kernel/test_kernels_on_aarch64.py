@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sardonyx.base import dtypes, sizes
-from sardonyx.compiler.lowered import compile_tensors
+from sardonyx.compiler.compile_graph import compile_tensors
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.context import FIELDS, SIZE_BYTES
 from sardonyx.kernel.language.program import Program

@@ -129,7 +129,7 @@ def test_window_by_window_gives_the_same(tmp_path, monkeypatch):
 
 
 def describe(item):
-    if isinstance(item, wire.Record):
+    if isinstance(item, wire.WireRecord):
         return {k: describe(v) for k, v in item.__dict__.items() if k != "kind"}
     return [describe(x) for x in item] if isinstance(item, list) else item
 

@@ -11,7 +11,7 @@ from sardonyx.native.layout import ALIGNMENT, DIVISION, DONE, FRAME, JOB, OVERFL
 from sardonyx.plan.plan import BufferSpec, Command, Plan, PointerArgument, SizeArgument
 from sardonyx.plan.tape import TapeFault, evaluate
 from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.team import Team
 from tests.plan.test_tape import random_dim
 from tests.support.plans import M, N, code, executable, floats
@@ -21,7 +21,7 @@ IDLE = Command("copy", 0, 0, ())
 
 
 def frame_of(plan):
-    return Frame(Image(plan, code(), (), Team()))
+    return Frame(PlanTables(plan, code(), (), Team()))
 
 
 def resolve(frame, *shape):
@@ -86,7 +86,7 @@ def test_tape_agrees_with_the_reference(seed):
     dims = [random_dim(rng) for _ in range(20)]
     dims.append(integer.floordiv(random_dim(rng), random_dim(rng)) if seed % 2 else 1)
     command = Command("copy", 0, 0, tuple(map(SizeArgument, dims)))
-    image = Image(Plan((floats(N, M, K),), (), (), (command,)), code(), (), Team())
+    image = PlanTables(Plan((floats(N, M, K),), (), (), (command,)), code(), (), Team())
     frame = Frame(image)
     for _ in range(20):
         top = rng.choice([3, 50, 1 << 20, 1 << 40])
@@ -109,7 +109,7 @@ def test_tape_agrees_with_the_reference(seed):
 def test_jobs():
     costs = [0, 1999, 2000, 40_000, 10**15]
     commands = tuple(Command("copy", N, cost, ()) for cost in costs)
-    image = Image(Plan((floats(N, M),), (), (), commands), code(), (), Team(4))
+    image = PlanTables(Plan((floats(N, M),), (), (), commands), code(), (), Team(4))
     frame = Frame(image)
     assert resolve(frame, 3, 1) == DONE
     jobs = frame.table("jobs").reshape(-1, JOB.words)

@@ -6,19 +6,28 @@ import pytest
 
 from sardonyx.base import sizes
 from sardonyx.plan.control_flow import (
-    Choice,
+    ControlChoice,
+    ControlSteps,
     Gate,
     Launch,
     Loop,
-    Turn,
-    Unsteerable,
+    NotOnDevice,
     commands_in_loops,
     hoisted,
     stretches_of,
     tree_of,
 )
 from sardonyx.plan.plan import Command, HostSignature, Plan
-from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, Segment, Set, Together
+from sardonyx.plan.steps import (
+    Enter,
+    Grow,
+    Jump,
+    JumpIfLess,
+    JumpUnless,
+    Segment,
+    SetSize,
+    Together,
+)
 
 _COUNTER = sizes.measured("i", 0)
 _WORK = Command("work", 1, 1, ())
@@ -36,8 +45,8 @@ def _plan(*commands: object, segments: int = 1) -> Plan:
     return made
 
 
-def _set(value: object) -> Set:
-    return Set("i", value, 1)  # type: ignore[arg-type]  # sizes
+def _set(value: object) -> SetSize:
+    return SetSize("i", value, 1)  # type: ignore[arg-type]  # sizes
 
 
 LOOP = (
@@ -50,21 +59,24 @@ LOOP = (
     ("commands", "nodes"),
     [
         ((_WORK, _WORK), (Launch(0), Launch(1))),
-        ((_WORK, Enter(1), _WORK), (Launch(0), Turn(0, 1, (1,)), Launch(2))),
+        ((_WORK, Enter(1), _WORK), (Launch(0), ControlSteps(0, 1, (1,)), Launch(2))),
         ((Together(()), _WORK), (Launch(1),)),
         (
             (*LOOP, _WORK),
             (
                 Loop(
-                    Turn(0, 0, (0,), Gate(1, 2, (4,))), (Launch(5),),
-                    Turn(1, 6, (6,), Gate(None, 7, (4,))),
+                    ControlSteps(0, 0, (0,), Gate(1, 2, (4,))), (Launch(5),),
+                    ControlSteps(1, 6, (6,), Gate(None, 7, (4,))),
                 ),
                 Launch(8),
             ),
         ),
         (
             (JumpUnless(0, 4), Enter(1), _WORK, Jump(6), Enter(2), Jump(6), _WORK),
-            (Choice(Turn(0, 0, (), Gate(0, None, (1,), (4,))), (Launch(2),), ()), Launch(6)),
+            (
+                ControlChoice(ControlSteps(0, 0, (), Gate(0, None, (1,), (4,))), (Launch(2),), ()),
+                Launch(6),
+            ),
         ),
     ],
 )  # fmt: skip
@@ -84,7 +96,7 @@ def test_trees(commands: tuple[object, ...], nodes: object) -> None:
     ],
 )
 def test_what_is_no_tree(commands: tuple[object, ...], reason: str) -> None:
-    with pytest.raises(Unsteerable, match=reason):
+    with pytest.raises(NotOnDevice, match=reason):
         tree_of(_plan(*commands))
 
 

@@ -7,7 +7,7 @@ from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.grouping import make_groups
-from sardonyx.plan.groups import Rows
+from sardonyx.plan.groups import LoopNest
 from sardonyx.plan.inline import find_roots
 from sardonyx.plan.layout import choose_layouts
 from tests.support.session import model_of
@@ -30,7 +30,7 @@ def test_images_between_convolutions_have_channels_last(node):
     optimise(graph)
     groups = make_groups(find_roots(list(lower(graph).outputs.values())))
     orders = choose_layouts(groups)
-    between = [r for g in groups if isinstance(g, Rows) for r in g.roots if not r.never_changes]
+    between = [r for g in groups if isinstance(g, LoopNest) for r in g.roots if not r.never_changes]
     wide = [r for r in between if len(r.buffer.shape) == 4]
     assert all(orders[r.buffer][-1] == 1 for r in wide)
     assert wide or node == "Relu(t)"

@@ -15,7 +15,7 @@ from sardonyx.compiler.build import compile_lowered
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
-from sardonyx.plan.groups import Rows
+from sardonyx.plan.groups import LoopNest
 from sardonyx.plan.inline import is_view
 from sardonyx.targets.target import host_target
 
@@ -51,5 +51,7 @@ def test_copies_of_published_networks(name, most, tmp_path):
     compiled, _ = compile_lowered(graph, lower(graph), host_target())
     groups = [i.group for i in compiled.invocations if any(r.constant is None for r in i.reads)]
     assert len(groups) > 50
-    moved = [g for g in groups if isinstance(g, Rows) and all(is_view(s.body) for s in g.stages)]
+    moved = [
+        g for g in groups if isinstance(g, LoopNest) and all(is_view(s.body) for s in g.stages)
+    ]
     assert len(moved) <= most

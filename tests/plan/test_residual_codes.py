@@ -6,7 +6,7 @@ from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.grouping import make_groups
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import find_roots
 from tests.support.session import model_of
 
@@ -55,6 +55,6 @@ def test_codes_lie_in_memory(nodes, written, others):
     optimise(graph)
     roots = find_roots(list(lower(graph).outputs.values()), integers=True)
     groups = make_groups(roots)
-    products = [g for g in groups if isinstance(g, Product)]
+    products = [g for g in groups if isinstance(g, Contraction)]
     assert len(groups) - len(products) == others
     assert sorted(g.root.buffer.dtype.name for g in products) == sorted(written)

@@ -28,9 +28,9 @@ CHANGES = {
     "decided": True,
     "ones": frozenset({"N"}),
     "winograd": False,
-    "halves": True,
+    "bf16_products": True,
     "branches": 2,
-    "in_rooms": True,
+    "in_growable_buffers": True,
 }
 
 

@@ -12,7 +12,7 @@ from sardonyx.runtime.arena import address_of, aligned_words
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
-def claimed(thread, limit, portions, share=2, grain=1 << 40, stop_behind=None):
+def claimed(thread, limit, portions, share=2, block_sizes=1 << 40, stop_behind=None):
     """What one thread takes, all alone, of portions from a block up to another."""
     taken = []
     cancel = aligned_words(1)
@@ -33,7 +33,7 @@ def claimed(thread, limit, portions, share=2, grain=1 << 40, stop_behind=None):
     context[FIELDS["scratch_bytes"] // WORD] = 64
     for name, value in {
         "kernel": ctypes.cast(called, ctypes.c_void_p).value, "cancel": address_of(cancel),
-        "fault": address_of(fault), "limit": limit, "share": share, "grain": grain,
+        "fault": address_of(fault), "limit": limit, "share": share, "grain": block_sizes,
         "portions": address_of(table), "portion_count": len(portions),
     }.items():  # fmt: skip
         pool[POOL[name]] = value
@@ -72,7 +72,7 @@ def test_threads_that_have_a_portion_in_common_take_less_at_once():
 
 
 def test_no_more_at_once_than_asked_for_and_empty_portions():
-    assert claimed(0, 2, [(3, 3), (3, 8)], grain=2) == [(3, 5), (5, 6), (6, 7), (7, 8)]
+    assert claimed(0, 2, [(3, 3), (3, 8)], block_sizes=2) == [(3, 5), (5, 6), (6, 7), (7, 8)]
     assert claimed(0, 2, [(3, 3), (3, 3)]) == []
 
 

@@ -5,10 +5,10 @@ from sardonyx.base.errors import EngineError
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.types import I64, PTR
-from sardonyx.kernel.matmul.product_schedule import Packing
+from sardonyx.kernel.matmul.contraction_schedule import Packing
 from sardonyx.plan.canonical import placeholder
-from sardonyx.selection.codec import Code
-from sardonyx.selection.kernel_record import Formed, from_bytes, to_bytes
+from sardonyx.selection.codec import CodeLocation
+from sardonyx.selection.kernel_record import KernelRecord, from_bytes, to_bytes
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rounding import UNSATURATED
 from sardonyx.tensor.tensor import buffer, indices, make_map, make_reduce, reduced_indices
@@ -46,12 +46,12 @@ def test_what_is_read_is_what_was_written(name):
     contents = CONTENTS[name]
     packed = buffer(("packed", contents), contents.shape, contents.dtype)
     blocks = integer.ceildiv(N, 96) * integer.maximum(M, 2)
-    formed = Formed(kernel((A, packed, N), blocks), [Packing(packed, contents)])
-    code = Code("rows", "code", (("micro", "other"),))
-    written = from_bytes("k", to_bytes("k", formed, code))
+    record = KernelRecord(kernel((A, packed, N), blocks), [Packing(packed, contents)])
+    code = CodeLocation("rows", "code", (("micro", "other"),))
+    written = from_bytes("k", to_bytes("k", record, code))
     assert written.code == code
     assert written.code.places("rows_3") == {"rows_3": "code", "micro": "other"}
-    found = written.formed("rows_8")
+    found = written.record("rows_8")
     (packing,) = found.packings
     # All but the packed buffer is interned: equal structure is the same object.
     assert packing.contents is contents
@@ -63,7 +63,7 @@ def test_what_is_read_is_what_was_written(name):
 
 
 def test_only_the_structure_asked_for_is_read():
-    data = to_bytes("k", Formed(kernel((A, B, N))), Code("rows", "code", ()))
+    data = to_bytes("k", KernelRecord(kernel((A, B, N))), CodeLocation("rows", "code", ()))
     with pytest.raises(ValueError, match="another structure"):
         from_bytes("other", data)
 
@@ -73,4 +73,4 @@ def test_only_the_structure_asked_for_is_read():
 )
 def test_what_means_nothing_elsewhere_is_not_written(argument):
     with pytest.raises(EngineError, match="no meaning in another process"):
-        to_bytes("k", Formed(kernel((A, argument, N))), Code("rows", "code", ()))
+        to_bytes("k", KernelRecord(kernel((A, argument, N))), CodeLocation("rows", "code", ()))

@@ -6,8 +6,8 @@ from onnx.reference import ReferenceEvaluator
 
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
-from sardonyx.plan.groups import Product, Rows
-from sardonyx.selection.selector import Former
+from sardonyx.plan.groups import Contraction, LoopNest
+from sardonyx.selection.selector import KernelSelector
 from tests.support.session import model_of
 
 #: Name -> text of a graph, shapes of its weights, of the feed; how many products, and how many
@@ -75,15 +75,15 @@ def test_layers_of_one_structure_are_formed_once(name, monkeypatch):
     model = model_of(text, made, 18)
     feeds = [rng.standard_normal(shape).astype(np.float32) for _ in model.graph.input[:2]]
     feeds = feeds[: sum(i.name not in made for i in model.graph.input)]
-    formed = []
-    alone = Former.form
+    selected = []
+    alone = KernelSelector.form
     monkeypatch.setattr(
-        Former,
+        KernelSelector,
         "form",
-        lambda self, group, *a: formed.append(type(group)) or alone(self, group, *a),
+        lambda self, group, *a: selected.append(type(group)) or alone(self, group, *a),
     )
     (got,) = create_engine(model.SerializeToString(), EngineOptions(use_cache=False)).run(feeds)
     names = [i.name for i in model.graph.input if i.name not in made]
     (want,) = ReferenceEvaluator(model).run(None, dict(zip(names, feeds, strict=True)))
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    assert (formed.count(Product), formed.count(Rows)) == (products, others)
+    assert (selected.count(Contraction), selected.count(LoopNest)) == (products, others)

@@ -15,7 +15,7 @@ from sardonyx.compiler.options import EngineOptions
 from sardonyx.store import cache as cache_module
 from sardonyx.store import checksums, folders
 from sardonyx.store.cache import Cache, default_cache, find_folder
-from sardonyx.store.folders import Refused, distrust, private_folder
+from sardonyx.store.folders import RefusedFolder, distrust, private_folder
 from tests.support.session import model_of
 
 LIMIT = 10**9
@@ -402,4 +402,4 @@ def test_too_many_open_files_for_the_source(monkeypatch):
 
 
 def test_refused_says_why(tmp_path):
-    assert str(Refused(str(tmp_path), "it is a link")) == "it is a link"
+    assert str(RefusedFolder(str(tmp_path), "it is a link")) == "it is a link"

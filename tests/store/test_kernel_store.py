@@ -4,11 +4,11 @@ from onnx.reference import ReferenceEvaluator
 
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
-from sardonyx.compiler.plan_store import KeptPlan
+from sardonyx.compiler.plan_store import StoredPlan
 from sardonyx.selection import matmul_candidates, tiles
 from sardonyx.store.cache import default_cache
-from sardonyx.store.kernel_store import KnownKernels
-from sardonyx.store.layer_store import KnownLayers
+from sardonyx.store.kernel_store import KernelStore
+from sardonyx.store.layer_store import LayerStore
 from tests.support.session import model_of
 
 RNG = np.random.default_rng(0)
@@ -64,16 +64,16 @@ def counts(tmp_path, monkeypatch):
     All are planned, and no layer is known.
     """
     monkeypatch.setenv("SARDONYX_CACHE", str(tmp_path))
-    monkeypatch.setattr(KeptPlan, "find", lambda *_: None)
-    monkeypatch.setattr(KnownLayers, "find", lambda *_: None)
+    monkeypatch.setattr(StoredPlan, "find", lambda *_: None)
+    monkeypatch.setattr(LayerStore, "find", lambda *_: None)
     found = []
-    write = KnownKernels.write
+    write = KernelStore.write
 
     def written(self):
-        found.append((self.found, self.formed))
+        found.append((self.found, self.made))
         write(self)
 
-    monkeypatch.setattr(KnownKernels, "write", written)
+    monkeypatch.setattr(KernelStore, "write", written)
     return found
 
 
@@ -94,7 +94,7 @@ def test_known_structures_are_not_formed_again(name, counts, monkeypatch):
     assert first[1] > 0
     for module, form in ((tiles, "_attention_form"), (matmul_candidates, "_form")):
         monkeypatch.setattr(module, form, None)
-    monkeypatch.setattr("sardonyx.kernel.loops.rows.RowsKernel", None)
+    monkeypatch.setattr("sardonyx.kernel.loops.loop_nest.LoopNestKernel", None)
     check(name)
     assert counts[-1] == (first[1], 0)
 
@@ -108,7 +108,7 @@ def test_products_of_other_sizes_are_known(counts):
         (got,) = create_engine(model.SerializeToString(), EngineOptions()).run([x])
         np.testing.assert_allclose(got, np.maximum(x @ w, 0), rtol=1e-4, atol=1e-4)
     assert counts[0][1] > 0
-    assert [formed for _, formed in counts[1:]] == [0, 0]
+    assert [made for _, made in counts[1:]] == [0, 0]
 
 
 def test_options_that_change_kernels_have_kernels_of_their_own(counts):

@@ -8,12 +8,12 @@ from onnx import numpy_helper
 
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
-from sardonyx.compiler.plan_store import KeptPlan
-from sardonyx.selection.selector import Former
+from sardonyx.compiler.plan_store import StoredPlan
+from sardonyx.selection.selector import KernelSelector
 from sardonyx.selection.variants import Variant
 from sardonyx.store import layer_store
 from sardonyx.store.cache import Cache, default_cache
-from sardonyx.store.layer_store import KnownLayers
+from sardonyx.store.layer_store import LayerStore
 from sardonyx.store.tuning_choices import Everywhere
 from tests.support.session import model_of
 
@@ -66,12 +66,12 @@ MODELS = {
 
 
 @pytest.fixture
-def formed(tmp_path, monkeypatch):
+def made_kernels(tmp_path, monkeypatch):
     """How many groups each session formed by itself; all sessions are planned."""
     monkeypatch.setenv("SARDONYX_CACHE", str(tmp_path))
-    monkeypatch.setattr(KeptPlan, "find", lambda *_: None)
+    monkeypatch.setattr(StoredPlan, "find", lambda *_: None)
     found = []
-    alone, begin, write = Former.form, KnownLayers.__init__, KnownLayers.write
+    alone, begin, write = KernelSelector.form, LayerStore.__init__, LayerStore.write
     count = [0]
 
     def counted(*arguments):
@@ -86,9 +86,9 @@ def formed(tmp_path, monkeypatch):
         found.append(count[0])
         write(self)
 
-    monkeypatch.setattr(KnownLayers, "__init__", begun)
-    monkeypatch.setattr(Former, "form", counted)
-    monkeypatch.setattr(KnownLayers, "write", written)
+    monkeypatch.setattr(LayerStore, "__init__", begun)
+    monkeypatch.setattr(KernelSelector, "form", counted)
+    monkeypatch.setattr(LayerStore, "write", written)
     return found
 
 
@@ -117,21 +117,21 @@ def files_of(folder):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_known_layers_are_not_formed_again(name, formed):
+def test_known_layers_are_not_formed_again(name, made_kernels):
     check(name)
-    assert formed.pop() > 0
+    assert made_kernels.pop() > 0
     check(name)
-    assert formed.pop() == 0
+    assert made_kernels.pop() == 0
 
 
-def test_layers_are_those_of_any_model(formed):
+def test_layers_are_those_of_any_model(made_kernels):
     check("products")
-    first = formed.pop()
+    first = made_kernels.pop()
     text, weights, _ = MODELS["products"]
     more = text.replace("y = Add (d, x)", "e = Add (d, x) y = Sigmoid (e)")
     model = made(more, weights)
     got = result(model, ROWS)
-    assert 0 < formed.pop() < first
+    assert 0 < made_kernels.pop() < first
     np.testing.assert_array_equal(got, without_library(model, ROWS))
 
 
@@ -155,65 +155,65 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_structures_are_others(name, formed):
+def test_other_structures_are_others(name, made_kernels):
     result(made(DENSE, {"w": (64, 64)}), ROWS)
-    formed.clear()
+    made_kernels.clear()
     text, weights, x = OTHERS[name]
     model = made(text, weights)
     got = result(model, x)
-    assert formed.pop() > 0
+    assert made_kernels.pop() > 0
     np.testing.assert_array_equal(got, without_library(model, x))
 
 
-def test_a_weight_that_is_fed_is_another_structure(formed):
+def test_a_weight_that_is_fed_is_another_structure(made_kernels):
     model = made(DENSE, {"w": (64, 64)})
     weight = numpy_helper.to_array(model.graph.initializer[0])
     want = result(model, ROWS)
-    formed.clear()
+    made_kernels.clear()
     fed = model_of(DENSE.replace("x)", "x, float[64, 64] w)", 1), {}, 18)
     (got,) = create_engine(fed.SerializeToString(), EngineOptions()).run([ROWS, weight])
-    assert formed.pop() > 0
+    assert made_kernels.pop() > 0
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
-def test_options_that_change_kernels_have_layers_of_their_own(formed):
+def test_options_that_change_kernels_have_layers_of_their_own(made_kernels):
     check("convolutions")
-    formed.clear()
+    made_kernels.clear()
     model = made(CONVOLUTIONS, FILTERS)
     got = result(model, IMAGE, winograd=False)
-    assert formed.pop() > 0
+    assert made_kernels.pop() > 0
     np.testing.assert_array_equal(
         got, without_library(model, IMAGE, winograd=False)
     )  # fmt: skip
 
 
-def test_tuning_forms_each_structure(formed, monkeypatch):
+def test_tuning_forms_each_structure(made_kernels, monkeypatch):
     check("convolutions")
     model = made(CONVOLUTIONS, FILTERS)
     kernels = []
-    monkeypatch.setattr(KnownLayers, "__init__", None)
-    form = Former.formed
-    monkeypatch.setattr(Former, "formed", lambda *a: kernels.append(a[1]) or form(*a))
+    monkeypatch.setattr(LayerStore, "__init__", None)
+    form = KernelSelector.kernel_of
+    monkeypatch.setattr(KernelSelector, "kernel_of", lambda *a: kernels.append(a[1]) or form(*a))
     result(model, IMAGE, choices=Everywhere(Variant(winograd=0)))
     assert len(kernels) > 2
 
 
-def test_choices_that_were_found_since_are_kept(formed, tmp_path):
+def test_choices_that_were_found_since_are_kept(made_kernels, tmp_path):
     check("convolutions")
-    formed.clear()
+    made_kernels.clear()
     (tmp_path / "choice").mkdir(mode=0o700)
     check("convolutions")
-    assert formed.pop() > 0
+    assert made_kernels.pop() > 0
 
 
-def test_layers_whose_code_is_gone_are_formed_again(formed, tmp_path):
+def test_layers_whose_code_is_gone_are_formed_again(made_kernels, tmp_path):
     check("products")
-    first = formed[0]
+    first = made_kernels[0]
     for path in (tmp_path / "kernel").iterdir():
         path.unlink()
-    formed.clear()
+    made_kernels.clear()
     check("products")
-    assert formed == [first]
+    assert made_kernels == [first]
 
 
 def on_payload(change):
@@ -273,20 +273,20 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damaged_layers_are_made_again(name, formed, tmp_path):
+def test_damaged_layers_are_made_again(name, made_kernels, tmp_path):
     check("convolutions")
-    first = formed[0]
+    first = made_kernels[0]
     for path in files_of(tmp_path):
         DAMAGES[name](path)
-    formed.clear()
+    made_kernels.clear()
     check("convolutions")
-    assert formed == [first]
-    formed.clear()
+    assert made_kernels == [first]
+    made_kernels.clear()
     check("convolutions")
-    assert formed == [0]
+    assert made_kernels == [0]
 
 
-def test_a_file_under_the_name_of_another_has_nothing(formed, tmp_path):
+def test_a_file_under_the_name_of_another_has_nothing(made_kernels, tmp_path):
     model = made(CONVOLUTIONS, FILTERS)
     result(model, IMAGE, winograd=False)
     first = set(files_of(tmp_path))
@@ -296,12 +296,12 @@ def test_a_file_under_the_name_of_another_has_nothing(formed, tmp_path):
     assert others
     for path in others:
         default_cache().put(path.name, "layers", kept)
-    formed.clear()
+    made_kernels.clear()
     check("convolutions")
-    assert formed[0] > 0
+    assert made_kernels[0] > 0
 
 
-def test_the_oldest_layers_go_first(formed, monkeypatch, tmp_path):
+def test_the_oldest_layers_go_first(made_kernels, monkeypatch, tmp_path):
     monkeypatch.setattr(layer_store, "_part_of", lambda _: b"0")
     check("norm")
     (path,) = files_of(tmp_path)
@@ -309,24 +309,24 @@ def test_the_oldest_layers_go_first(formed, monkeypatch, tmp_path):
     monkeypatch.setattr(layer_store, "_MOST_BYTES", path.stat().st_size)
     check("convolutions")
     assert path.stat().st_size <= layer_store._MOST_BYTES + 64
-    formed.clear()
+    made_kernels.clear()
     check("norm")
-    assert formed[0] > 0
+    assert made_kernels[0] > 0
 
 
-def test_a_folder_that_cannot_be_written_changes_nothing(formed, tmp_path):
+def test_a_folder_that_cannot_be_written_changes_nothing(made_kernels, tmp_path):
     check("products")
-    formed.clear()
+    made_kernels.clear()
     (folder,) = {path.parent for path in files_of(tmp_path)}
     for path in files_of(tmp_path):
         path.unlink()
     os.rmdir(folder)
     folder.write_bytes(b"")
     check("products")
-    assert formed[0] > 0
+    assert made_kernels[0] > 0
 
 
-def test_a_session_reads_only_the_parts_that_it_asks_for(formed, monkeypatch, tmp_path):
+def test_a_session_reads_only_the_parts_that_it_asks_for(made_kernels, monkeypatch, tmp_path):
     for name in MODELS:
         check(name)
     stored = {path.name for path in files_of(tmp_path)}

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.compiler.build import compile_lowered
-from sardonyx.compiler.lowered import Compiled
+from sardonyx.compiler.compile_graph import Compiled
 from sardonyx.kernel.language.verify import verify
 from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.llvm.ptx import ptx_target

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from sardonyx.cuda.libraries.libraries import Place, Work
+from sardonyx.cuda.libraries.libraries import CallPlace, LibraryWork
 from sardonyx.plan.vendor_attention import ATTENTION
 from sardonyx.plan.vendor_convolution import convolution_numbers
 from sardonyx.plan.vendor_offers import BATCHES, MATMUL, Offer
@@ -64,7 +64,7 @@ class FakeLibrary:
         self.offers.append(offer)
         return self.refuses
 
-    def run(self, work: Work, place: Place) -> bool:
+    def run(self, work: LibraryWork, place: CallPlace) -> bool:
         assert place.workspace(1000)
         if self.unable:
             return False
@@ -78,12 +78,12 @@ class FakeLibrary:
         return True
 
 
-def _finished(work: Work, total: Any, residual: Any, bias: Any) -> Any:
+def _finished(work: LibraryWork, total: Any, residual: Any, bias: Any) -> Any:
     total = total + bias + residual
     return ACTIVATIONS[work.activation](total)
 
 
-def _matmul(work: Work) -> None:
+def _matmul(work: LibraryWork) -> None:
     dtype = _DTYPES[work.dtype]
     n = dict(zip(MATMUL, work.numbers, strict=True))
     counts = [n[f"batch_{k}"] for k in range(BATCHES)]
@@ -105,7 +105,7 @@ def _matmul(work: Work) -> None:
     out[...] = _finished(work, left.astype(np.float64) @ right.astype(np.float64), residual, bias)
 
 
-def _convolve(work: Work) -> None:
+def _convolve(work: LibraryWork) -> None:
     dtype = _DTYPES[work.dtype]
     spatial = int(str(work.call["spatial"]))
     n = dict(zip(convolution_numbers(spatial), work.numbers, strict=True))
@@ -164,7 +164,7 @@ def attended(queries: Any, keys: Any, values: Any, bias: Any, scale: float, caus
     return powers @ values / np.maximum(powers.sum(-1, keepdims=True), np.finfo(float).tiny)
 
 
-def _attend(work: Work) -> None:
+def _attend(work: LibraryWork) -> None:
     n = dict(zip(ATTENTION, work.numbers, strict=True))
 
     def at(address: int, name: str, heads: str, line: str, elements: str, kind: str) -> Any:

@@ -18,19 +18,19 @@ from sardonyx.kernel.gpu.warp import to_warp
 from sardonyx.kernel.language.context import TICKETS
 from sardonyx.kernel.language.program import (
     Block,
-    Constant,
     Effect,
     For,
     If,
     Let,
+    Literal,
     Operand,
     Parallel,
     Program,
     Read,
     Return,
-    Set,
+    SetVariable,
+    SsaValue,
     Store,
-    Value,
     Variable,
     While,
 )
@@ -178,7 +178,7 @@ class Machine:
         for number in range(grid):
             self.number, self.grid, self.blocks = number, grid, blocks
             self.shared = None
-            self.values: dict[Value, Array] = {}
+            self.values: dict[SsaValue, Array] = {}
             self.variables: dict[Variable, Array] = {}
             given: list[Any] = [
                 a.ctypes.data if isinstance(a, np.ndarray) else a for a in self.arguments
@@ -201,7 +201,7 @@ class Machine:
                     self.values[statement.result] = self.let(statement, active)
                 case Read(result, variable):
                     self.values[result] = self.variables[variable]
-                case Set(variable, value):
+                case SetVariable(variable, value):
                     self.set(variable, self.of(value), active)
                 case Store():
                     self.store(statement, active)
@@ -232,7 +232,7 @@ class Machine:
                     pass
 
     def loop(
-        self, index: Value, low: Array, high: Array, step: Array, body: Block, active: Array
+        self, index: SsaValue, low: Array, high: Array, step: Array, body: Block, active: Array
     ) -> None:
         at = low.copy()
         while True:
@@ -252,7 +252,7 @@ class Machine:
             self.variables[variable] = np.where(chosen, value, old)
 
     def of(self, operand: Operand) -> Array:
-        if isinstance(operand, Constant):
+        if isinstance(operand, Literal):
             kind = operand.type
             shape = (self.threads,) if kind.lanes == 1 else (self.threads, kind.lanes)
             number = operand.value

@@ -130,6 +130,6 @@ def test_detection_does_not_import_llvmlite():
 def test_tiles_of_products_fit_the_registers(isa, arch):
     target = target_for(isa, machine(V4 if arch == "x86_64" else "", arch))
     for rows in ROWS:
-        vectors = target.grain.vectors_of(rows)
+        vectors = target.block_sizes.vectors_of(rows)
         # Sums, the columns of a step and one factor.
         assert rows * vectors + vectors + 1 <= target.registers

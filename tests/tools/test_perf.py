@@ -19,7 +19,7 @@ from sardonyx.tools import perf
 from sardonyx.tools.perf.bench import Bench, Round
 from sardonyx.tools.perf.data import difference
 from sardonyx.tools.perf.process import Process
-from sardonyx.tools.perf.settings import Settings
+from sardonyx.tools.perf.settings import PerfSettings
 from tests.support.session import model_of
 from tests.tools.engines import fake
 
@@ -62,7 +62,7 @@ def test_seconds() -> None:
 def _bench(engine: Any, **settings: Any) -> Bench:
     sys.modules["fake_engine"] = engine
     try:
-        bench = Bench("nowhere.onnx", Settings(engine="fake_engine", **settings))
+        bench = Bench("nowhere.onnx", PerfSettings(engine="fake_engine", **settings))
     finally:
         del sys.modules["fake_engine"]
     bench.warm_up()
@@ -172,7 +172,7 @@ def test_bad_settings(name: str, value: Any, model: str) -> None:
 
 def test_percentiles() -> None:
     latencies = [float(k) for k in reversed(range(1000))]
-    found = perf.Measurement("m", Settings(), latencies_s=latencies, wall_s=10.0, cpu_s=5.0)
+    found = perf.Measurement("m", PerfSettings(), latencies_s=latencies, wall_s=10.0, cpu_s=5.0)
     assert found.percentiles() == {
         "min": 0, "p50": 500, "p90": 900, "p95": 950, "p99": 990, "p99.9": 999, "max": 999,
     }  # fmt: skip
@@ -184,7 +184,7 @@ def test_percentiles() -> None:
 
 
 def test_csv_is_appended_and_json_replaced(tmp_path: Path) -> None:
-    found = perf.Measurement("a/m.onnx", Settings(), latencies_s=[0.5, 0.25], wall_s=1.0)
+    found = perf.Measurement("a/m.onnx", PerfSettings(), latencies_s=[0.5, 0.25], wall_s=1.0)
     found.peak_memory_bytes = 7
     for _ in range(2):
         perf.write_result(found, str(tmp_path / "r.csv"))
@@ -193,7 +193,7 @@ def test_csv_is_appended_and_json_replaced(tmp_path: Path) -> None:
     assert lines == ["m.onnx,0.5,7,0,0", "m.onnx,0.25,7,0,1"] * 2
     held = json.loads((tmp_path / "r.json").read_text())
     assert held["latencies_s"] == [0.5, 0.25]
-    assert Settings.of(held["settings"]) == found.settings
+    assert PerfSettings.of(held["settings"]) == found.settings
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.csv", "r.json"]
 
 
@@ -313,7 +313,7 @@ def test_turns(concurrency: int, ratio: float, model: str, monkeypatch: Any) -> 
 
         load_s = 0.5
 
-        def __init__(self, model: str, settings: Settings) -> None:
+        def __init__(self, model: str, settings: PerfSettings) -> None:
             self._settings = settings
 
         def __enter__(self) -> Any:
@@ -366,13 +366,13 @@ def test_fresh_process(model: str) -> None:
 
 
 def test_a_process_that_ends(model: str) -> None:
-    with Process(model, Settings()) as process:
+    with Process(model, PerfSettings()) as process:
         process._child.kill()
         with pytest.raises(errors.EngineError, match="ended by signal 9"):
             process.warm_up()
 
 
 def test_settings_survive_json() -> None:
-    settings = Settings(times=3, config={"a": "b"}, free_dims={"N": 2})
-    assert Settings.of(json.loads(json.dumps(settings.to_json()))) == settings
+    settings = PerfSettings(times=3, config={"a": "b"}, free_dims={"N": 2})
+    assert PerfSettings.of(json.loads(json.dumps(settings.to_json()))) == settings
     assert dataclasses.replace(settings, times=4) != settings

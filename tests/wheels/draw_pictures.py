@@ -47,8 +47,8 @@ def sign() -> Any:
     pen.rectangle((40, 60, 280, 190), fill=(20, 70, 130), outline=(240, 240, 240), width=4)
     pen.text((62, 72), "HARBOUR", fill="white", font=ImageFont.load_default(42))
     pen.text((62, 134), "2 km east", fill=(250, 220, 60), font=ImageFont.load_default(34))
-    grain = np.random.default_rng(3).integers(-3, 4, (height // 2, width // 2, 1))
-    pixels = np.asarray(picture) + grain.repeat(2, 0).repeat(2, 1)
+    block_sizes = np.random.default_rng(3).integers(-3, 4, (height // 2, width // 2, 1))
+    pixels = np.asarray(picture) + block_sizes.repeat(2, 0).repeat(2, 1)
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 

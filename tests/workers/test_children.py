@@ -12,7 +12,7 @@ import pytest
 from sardonyx.base import knobs
 from sardonyx.base.errors import EngineError
 from sardonyx.link.blob import blob_of
-from sardonyx.link.elf import Part
+from sardonyx.link.elf import ObjectPart
 from sardonyx.llvm.compile import FUNCTION_ATTRIBUTES
 from sardonyx.targets.target import host_target
 from sardonyx.workers import child, children
@@ -216,7 +216,7 @@ def test_a_text_that_ends_the_process_takes_no_other_with_it(started):
     assert "LLVM ended the process that compiled it (" in str(found[1])
     assert "Cannot select" in str(found[1])
     assert "| " in str(found[2])
-    assert blob_of([Part.from_bytes(found[3])], TARGET).symbols == {"f": 0}
+    assert blob_of([ObjectPart.from_bytes(found[3])], TARGET).symbols == {"f": 0}
     assert len(started) <= 3
 
 

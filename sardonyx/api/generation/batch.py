@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.api.generation.roles import Cache, Decoder
+from sardonyx.api.generation.roles import CacheRole, DecoderRole
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
@@ -39,7 +39,7 @@ class Batch:
     def __init__(
         self,
         session: InferenceSession,
-        decoder: Decoder,
+        decoder: DecoderRole,
         prompts: Sequence[Sequence[int]],
         pad: int,
         room: int,
@@ -121,7 +121,7 @@ class Batch:
         self._begun = True
         return _at(results[self._decoder.logits].numpy(), places, count)
 
-    def _empty(self, cache: Cache, batch: int, room: int) -> OrtValue:
+    def _empty(self, cache: CacheRole, batch: int, room: int) -> OrtValue:
         """A cache without a token, on the session's device."""
         shape, kind = self._decoder.cache_shape(cache, batch), cache.info.dtype.numpy
         memory = self.session._kind

@@ -36,7 +36,7 @@ _WHERE = "generate"
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class CacheRole:
     """An input that an output becomes in the next step.
 
     Attributes:
@@ -53,7 +53,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class DecoderRole:
     """A model that is understood.
 
     Attributes:
@@ -67,14 +67,14 @@ class Decoder:
     """
 
     inputs: dict[str, ValueInfo]
-    caches: tuple[Cache, ...]
+    caches: tuple[CacheRole, ...]
     logits: int
     vocabulary: int | None
     is_grouped: bool
     takes_one: bool
     room: int | None
 
-    def cache_shape(self, cache: Cache, batch: int) -> tuple[int, ...]:
+    def cache_shape(self, cache: CacheRole, batch: int) -> tuple[int, ...]:
         """The shape of a cache before the first token.
 
         Raises:
@@ -102,7 +102,7 @@ class Decoder:
         )
 
 
-def understand(session: InferenceSession, given: Collection[str]) -> Decoder:
+def understand(session: InferenceSession, given: Collection[str]) -> DecoderRole:
     """What the inputs and outputs of a session's model are for.
 
     Args:
@@ -132,7 +132,7 @@ def understand(session: InferenceSession, given: Collection[str]) -> Decoder:
         what = f"Each step takes {tokens[1]} tokens, which is supported for one or any number only"
         raise errors.NotImplemented(message(f"input {roles['tokens'].name}", what))
     size = outputs[logits].shape[-1]
-    return Decoder(
+    return DecoderRole(
         roles, caches, logits, size if isinstance(size, int) else None,
         "last_places" in roles or _has_grouped(session), tokens[1] == 1, _room(caches),
     )  # fmt: skip
@@ -146,7 +146,7 @@ def _caches(
     inputs: dict[str, ValueInfo],
     outputs: Sequence[ValueInfo],
     grown: dict[str, tuple[int, int]],
-) -> tuple[Cache, ...]:
+) -> tuple[CacheRole, ...]:
     """Which inputs are outputs of the step before: by graph, by name, then by order."""
     found: dict[str, tuple[int, int | None]] = {n: grown[n] for n in inputs if n in grown}
     taken = {output for output, _ in found.values()}
@@ -168,7 +168,7 @@ def _caches(
         if all(_same(info, outputs[k]) for (_, info), k in pairs):
             found.update({name: (k, None) for (name, _), k in pairs})
     return tuple(
-        Cache(info, *found[name], is_encoder=bool(_ENCODER & _words(name)))
+        CacheRole(info, *found[name], is_encoder=bool(_ENCODER & _words(name)))
         for name, info in inputs.items()
         if name in found
     )
@@ -192,7 +192,7 @@ def _same(info: ValueInfo, output: ValueInfo) -> bool:
 
 
 def _check_inputs(
-    roles: dict[str, ValueInfo], caches: tuple[Cache, ...], rest: dict[str, ValueInfo]
+    roles: dict[str, ValueInfo], caches: tuple[CacheRole, ...], rest: dict[str, ValueInfo]
 ) -> None:
     if rest:
         listed = ", ".join(f"{v.name} ({v.dtype.name}{list(v.shape)})" for v in rest.values())
@@ -233,7 +233,7 @@ def _logits(outputs: Sequence[ValueInfo], taken: set[int]) -> int:
     return fitting[0]
 
 
-def _room(caches: tuple[Cache, ...]) -> int | None:
+def _room(caches: tuple[CacheRole, ...]) -> int | None:
     """How many tokens caches hold, the shape of which has numbers for all axes behind the batch."""
     fixed = [c.info.shape for c in caches if not c.is_encoder]
     sizes: list[Any] = [s[-2] for s in fixed if all(isinstance(d, int) for d in s[1:])]

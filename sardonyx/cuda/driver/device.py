@@ -11,7 +11,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import RenewedLock
 from sardonyx.cuda.driver.driver import bindings, call, current_context, exchange_capture_mode
-from sardonyx.cuda.driver.measurement_gate import Turns
+from sardonyx.cuda.driver.measurement_gate import MeasurementGate
 from sardonyx.cuda.driver.stream import DEFAULT_STREAMS, Event, Stream, check_stream, handle_of
 
 _Given = ParamSpec("_Given")
@@ -71,7 +71,7 @@ class Device:
         name: As the maker calls it.
         architecture: Such as `sm_90`.
         processors: Number of its multiprocessors.
-        turns: Of runs and measurements.
+        measurement_gate: Of runs and measurements.
         callers_captures: How many runs are being recorded into graphs of callers.
     """
 
@@ -104,7 +104,7 @@ class Device:
         self._lock = RenewedLock()
         #: Held while a stream is captured: then the driver refuses to look at all streams.
         self.capturing = RenewedLock()
-        self.turns = Turns()
+        self.measurement_gate = MeasurementGate()
         self.callers_captures = 0
 
     def _attribute(self, name: str) -> int:

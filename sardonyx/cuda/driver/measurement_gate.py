@@ -12,7 +12,7 @@ from sardonyx.base.forks import RenewedLock
 _PATIENCE_SECONDS = 0.2
 
 
-class Turns:
+class MeasurementGate:
     """Both need the host, and would take it from each other.
 
     A measurement, of milliseconds, lets those runs end that have begun: it is repeated until the

@@ -13,12 +13,12 @@ from typing import Any
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.interop.torch_tensors import known_torch
-from sardonyx.cuda.run.fast_path import UNALIGNED, Alike, RunsAlike, heard
+from sardonyx.cuda.run.fast_path import UNALIGNED, CudaFastPath, LikeRun, heard
 from sardonyx.cuda.run.frame import CudaFrame
 from sardonyx.cuda.run.launching import library_words
 
 
-class TensorRuns(RunsAlike):
+class TensorRuns(CudaFastPath):
     """The part of `executor.CudaExecutable` for such calls."""
 
     @cached_property
@@ -65,7 +65,7 @@ class TensorRuns(RunsAlike):
             self._let_go(frame, sound)
         return results
 
-    def _may_replay_in(self, frame: CudaFrame, alike: Alike, handle: int) -> bool:
+    def _may_replay_in(self, frame: CudaFrame, alike: LikeRun, handle: int) -> bool:
         """Whether the graph of the frame's last run may come next in a stream."""
         queue, busy = alike.queue, frame.busy
         return (
@@ -77,7 +77,7 @@ class TensorRuns(RunsAlike):
             and self._is_current(alike)
         )
 
-    def _replay_tensors(self, frame: CudaFrame, alike: Alike) -> bool:
+    def _replay_tensors(self, frame: CudaFrame, alike: LikeRun) -> bool:
         """Replay the graph with other addresses, and wait for it; False if it cannot be."""
         replay, is_plain = alike.replay, frame.is_patient
         assert replay is not None  # noqa: S101 - it has the addresses

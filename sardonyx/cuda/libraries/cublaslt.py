@@ -28,7 +28,7 @@ from sardonyx.cuda.libraries.cublaslt_products import (
     Products,
     alignment_of,
 )
-from sardonyx.cuda.libraries.libraries import LibrarySettings, Place, Work
+from sardonyx.cuda.libraries.libraries import CallPlace, LibrarySettings, LibraryWork
 from sardonyx.cuda.libraries.measuring import CALLS, Loan, milliseconds
 from sardonyx.cuda.libraries.product_trials import trial_of
 from sardonyx.plan.vendor_offers import Offer
@@ -64,7 +64,7 @@ class _Case:
     """
 
     product: Product
-    work: Work
+    work: LibraryWork
     alignments: tuple[int, ...]
     name: str
 
@@ -116,7 +116,7 @@ class CublasLt:
             return "cuBLASLt has Gelu behind products of half floats alone"
         return ""
 
-    def run(self, work: Work, place: Place) -> bool:
+    def run(self, work: LibraryWork, place: CallPlace) -> bool:
         """See `Library.run`."""
         alignments = tuple(map(alignment_of, (work.left, work.right, work.out, work.residual)))
         key = (work.call, work.numbers, alignments)
@@ -131,13 +131,13 @@ class CublasLt:
             self._calls.call(product, work, workspace, int(place.stream))
         return True
 
-    def _is_captured(self, place: Place) -> bool:
+    def _is_captured(self, place: CallPlace) -> bool:
         return is_captured(self._device.stream_of(int(place.stream)))
 
     # -- shapes -------------------------------------------------------------------------------
 
     def _planned(
-        self, key: object, work: Work, alignments: tuple[int, ...], place: Place
+        self, key: object, work: LibraryWork, alignments: tuple[int, ...], place: CallPlace
     ) -> list[Product] | None:
         """The calls of a command at sizes that are new; None if there are none, or none yet."""
         products = self._calls.plan(work, alignments)
@@ -167,7 +167,7 @@ class CublasLt:
             del self._products[next(iter(self._products))]
         self._products[key] = products
 
-    def _may_wait(self, place: Place) -> bool:
+    def _may_wait(self, place: CallPlace) -> bool:
         """Whether a run may wait for one more trial."""
         if time.monotonic() - self._tried > _ROW_SECONDS:
             self._waited = 0.0
@@ -178,7 +178,7 @@ class CublasLt:
 
     # -- measuring ----------------------------------------------------------------------------
 
-    def _name_of(self, work: Work, alignments: tuple[int, ...]) -> str:
+    def _name_of(self, work: LibraryWork, alignments: tuple[int, ...]) -> str:
         return digest(
             _KIND, _TRIED, self._lt.get_version(), self._device.name, self._tf32, self._searches,
             work.call.facts, work.numbers, alignments,

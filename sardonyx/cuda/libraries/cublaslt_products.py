@@ -15,7 +15,7 @@ from weakref import finalize
 
 import numpy as np
 
-from sardonyx.cuda.libraries.libraries import SIZES, Work
+from sardonyx.cuda.libraries.libraries import SIZES, LibraryWork
 from sardonyx.plan.vendor_offers import BATCHES, MATMUL
 
 #: What cuBLASLt may use; NVIDIA's advice for Hopper.
@@ -76,7 +76,7 @@ class Products:
             for name, held in zip(kinds, self._numbers, strict=True)
         }
 
-    def call(self, product: Product, work: Work, workspace: int, stream: int) -> None:
+    def call(self, product: Product, work: LibraryWork, workspace: int, stream: int) -> None:
         """Have a product computed: `WORKSPACE_BYTES` at `workspace` are its stream's alone."""
         one, zero = self._factors["double" if work.dtype == "double" else "float"]
         a, b, d = product.layouts
@@ -93,7 +93,7 @@ class Products:
                 workspace, WORKSPACE_BYTES, stream,
             )  # fmt: skip
 
-    def plan(self, work: Work, alignments: tuple[int, ...]) -> list[Product] | None:
+    def plan(self, work: LibraryWork, alignments: tuple[int, ...]) -> list[Product] | None:
         """The calls that a command is at these sizes; None if there are none."""
         n = dict(zip(MATMUL, work.numbers, strict=True))
         if min(n["m"], n["n"], n["k"]) < 1 or max(n["m"], n["n"], n["k"]) >= _COLUMNS:
@@ -118,7 +118,11 @@ class Products:
         return found
 
     def _product(
-        self, work: Work, n: Mapping[str, int], batch: tuple[int, ...], alignments: tuple[int, ...]
+        self,
+        work: LibraryWork,
+        n: Mapping[str, int],
+        batch: tuple[int, ...],
+        alignments: tuple[int, ...],
     ) -> Product | None:
         lt, kind, result = self._lt, TYPES[work.dtype], TYPES[work.result]
         right = _columns(n["n"], n["k"], n["right_n"], n["right_k"])
@@ -155,7 +159,7 @@ class Products:
         product.use(algorithms[0])
         return product
 
-    def _epilogue(self, work: Work) -> Any:
+    def _epilogue(self, work: LibraryWork) -> Any:
         names = self._lt.Epilogue
         if work.activation == "gelu":
             return names.GELU_BIAS if work.bias else names.GELU

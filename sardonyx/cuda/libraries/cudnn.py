@@ -14,8 +14,8 @@ from functools import partial
 
 from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.libraries.background import Background
-from sardonyx.cuda.libraries.cudnn_plans import Built, Maker, forms
-from sardonyx.cuda.libraries.libraries import LibrarySettings, Place, Work
+from sardonyx.cuda.libraries.cudnn_plans import BuiltPlan, PlanMaker, forms
+from sardonyx.cuda.libraries.libraries import CallPlace, LibrarySettings, LibraryWork
 from sardonyx.cuda.libraries.rehearsal import Rehearsal
 from sardonyx.plan.vendor_offers import Offer
 
@@ -39,14 +39,14 @@ class Cudnn:
     def __init__(self, device: Device, settings: LibrarySettings) -> None:
         import cudnn
 
-        self._cudnn, self._maker = cudnn, Maker(cudnn, device, settings)
+        self._cudnn, self._maker = cudnn, PlanMaker(cudnn, device, settings)
         self._forms = forms(settings)
         self.key = ("" if settings.tf32 else "exact") + settings.attention
         self._handle = cudnn.create_handle()
         self._lock = threading.Lock()
-        self._plans: dict[object, Built | None] = {}
+        self._plans: dict[object, BuiltPlan | None] = {}
         #: Plans that others took the place of: there may be graphs that have their kernels.
-        self._replaced: deque[Built] = deque(maxlen=_MOST_PLANS)
+        self._replaced: deque[BuiltPlan] = deque(maxlen=_MOST_PLANS)
         self.pending = self.version = self.searching = 0
         #: Whether there are plans that were not there when the version changed.
         self._is_new = False
@@ -64,7 +64,7 @@ class Cudnn:
         exact = self._maker.is_exact(str(dict(offer.facts)["dtype"]))
         return self._forms[offer.function].refusal(offer, exact)
 
-    def run(self, work: Work, place: Place) -> bool:
+    def run(self, work: LibraryWork, place: CallPlace) -> bool:
         """See `Library.run`."""
         key = (work.call, work.numbers)
         if key not in self._plans:
@@ -82,7 +82,7 @@ class Cudnn:
             built.graph.execute(pack, workspace, handle=self._handle)
         return True
 
-    def _want(self, key: object, work: Work, place: Place) -> None:
+    def _want(self, key: object, work: LibraryWork, place: CallPlace) -> None:
         """Have a plan made; None stands for it meanwhile."""
         form, rehearsal = self._forms[work.call.function], None
         competes = form.competes(work)
@@ -96,7 +96,7 @@ class Cudnn:
                 del self._plans[next(iter(self._plans))]
                 self.version += 1
             if competes and rehearsal is None and not form.is_worth(work):
-                self._plans[key] = Built()
+                self._plans[key] = BuiltPlan()
                 return
             self._plans[key] = None
             self.pending += 1
@@ -104,9 +104,9 @@ class Cudnn:
             with self._lock:
                 self.pending -= 1
 
-    def _build(self, key: object, work: Work, rehearsal: Rehearsal | None) -> None:
+    def _build(self, key: object, work: LibraryWork, rehearsal: Rehearsal | None) -> None:
         """Have what runs can use now; the rest is done when nobody waits for that any more."""
-        built, searches = Built(), False
+        built, searches = BuiltPlan(), False
         try:
             built, searches = self._made(work, rehearsal)
         finally:  # the thread logs what was raised; the command's kernel does the work
@@ -116,7 +116,7 @@ class Cudnn:
             with self._lock:
                 self.searching -= 1
 
-    def _put(self, key: object, built: Built, *, searches: bool) -> bool:
+    def _put(self, key: object, built: BuiltPlan, *, searches: bool) -> bool:
         """Let runs use a plan; gives whether a better one is still wanted."""
         with self._lock:
             # A plan that was dropped and asked for again may be there already, and in use.
@@ -132,7 +132,7 @@ class Cudnn:
             self.searching += searches and is_wanted
         return searches and is_wanted
 
-    def _made(self, work: Work, rehearsal: Rehearsal | None) -> tuple[Built, bool]:
+    def _made(self, work: LibraryWork, rehearsal: Rehearsal | None) -> tuple[BuiltPlan, bool]:
         """What runs can use at once, and whether there may be something better."""
         maker = self._maker
         maker.enter()
@@ -140,11 +140,13 @@ class Cudnn:
         if built is not None:
             return built, False
         if rehearsal is not None and not self._forms[work.call.function].is_worth(work):
-            return Built(), True
-        built = maker.first(work, rehearsal) or Built()
+            return BuiltPlan(), True
+        built = maker.first(work, rehearsal) or BuiltPlan()
         return built, maker.measures and built.graph is not None
 
-    def _search(self, key: object, work: Work, rehearsal: Rehearsal | None, first: Built) -> None:
+    def _search(
+        self, key: object, work: LibraryWork, rehearsal: Rehearsal | None, first: BuiltPlan
+    ) -> None:
         """Replace a plan by one that is faster.
 
         The version changes when all are done, or many: for each, the graphs of all runs would be

@@ -8,7 +8,7 @@ from typing import Any
 from sardonyx.base import sizes
 from sardonyx.cuda.libraries.cudnn_convolution import TYPES
 from sardonyx.cuda.libraries.expected import Reference
-from sardonyx.cuda.libraries.libraries import Work
+from sardonyx.cuda.libraries.libraries import LibraryWork
 from sardonyx.plan.vendor_attention import ATTENTION
 from sardonyx.plan.vendor_offers import Offer
 
@@ -51,11 +51,11 @@ class AttentionForm:
             return "cuDNN's attention is slower for so few scores"
         return ""
 
-    def competes(self, work: Work) -> bool:
+    def competes(self, work: LibraryWork) -> bool:
         """See `cudnn.Form.competes`."""
         return not self._always
 
-    def is_worth(self, work: Work) -> bool:
+    def is_worth(self, work: LibraryWork) -> bool:
         """See `cudnn.Form.is_worth`: where an H200 showed that it is."""
         n = dict(zip(ATTENTION, work.numbers, strict=True))
         if n["heads"] > n["key_heads"]:
@@ -63,14 +63,14 @@ class AttentionForm:
         scores = n["batch"] * n["heads"] * n["rows"] * n["keys"]
         return scores >= _MANY_SCORES or (n["rows"] > 1 and n["keys"] >= _MANY_KEYS)
 
-    def pack(self, work: Work) -> dict[int, int]:
+    def pack(self, work: LibraryWork) -> dict[int, int]:
         """See `cudnn.Form.pack`."""
         found = {_QUERIES: work.left, _KEYS: work.right, _VALUES: work.values, _OUT: work.out}
         if work.bias:
             found[_BIAS] = work.bias
         return {} if any(address % _ALIGNMENT for address in found.values()) else found
 
-    def operands(self, work: Work) -> dict[int, tuple[int, str]]:
+    def operands(self, work: LibraryWork) -> dict[int, tuple[int, str]]:
         """See `cudnn.Form.operands`."""
         n = dict(zip(ATTENTION, work.numbers, strict=True))
         found = {uid: (_extent(*_shape(n, uid)), work.dtype) for uid in _OPERANDS}
@@ -78,15 +78,15 @@ class AttentionForm:
             found[_BIAS] = (_extent(*_bias_shape(n)), str(work.call["bias_type"]))
         return found
 
-    def result(self, work: Work) -> tuple[int, list[int], list[int]]:
+    def result(self, work: LibraryWork) -> tuple[int, list[int], list[int]]:
         """See `cudnn.Form.result`."""
         return _OUT, *_shape(dict(zip(ATTENTION, work.numbers, strict=True)), _OUT)
 
-    def reference(self, work: Work) -> Reference | None:
+    def reference(self, work: LibraryWork) -> Reference | None:
         """See `cudnn.Form.reference`: plans are compared with each other."""
         return None
 
-    def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
+    def graph(self, cudnn: Any, handle: Any, work: LibraryWork) -> Any:
         """See `cudnn.Form.graph`."""
         n = dict(zip(ATTENTION, work.numbers, strict=True))
         kind, wide = getattr(cudnn.data_type, TYPES[work.dtype]), cudnn.data_type.FLOAT

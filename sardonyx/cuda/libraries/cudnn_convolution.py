@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.cuda.libraries.expected import Numbers, Reference, finished
-from sardonyx.cuda.libraries.libraries import Work
+from sardonyx.cuda.libraries.libraries import LibraryWork
 from sardonyx.plan.vendor_convolution import convolution_numbers
 from sardonyx.plan.vendor_offers import Offer
 from sardonyx.runtime.storage import Array
@@ -34,15 +34,15 @@ class ConvolutionForm:
             return "cuDNN adds to results of tensor cores alone"
         return ""
 
-    def competes(self, work: Work) -> bool:
+    def competes(self, work: LibraryWork) -> bool:
         """See `cudnn.Form.competes`: cuDNN is not good at all groups."""
         return _numbers(work)["groups"] > 1
 
-    def is_worth(self, work: Work) -> bool:
+    def is_worth(self, work: LibraryWork) -> bool:
         """See `cudnn.Form.is_worth`."""
         return True
 
-    def pack(self, work: Work) -> dict[int, int]:
+    def pack(self, work: LibraryWork) -> dict[int, int]:
         """See `cudnn.Form.pack`."""
         found = {_IMAGE: work.left, _FILTERS: work.right, _OUT: work.out}
         if work.bias:
@@ -51,7 +51,7 @@ class ConvolutionForm:
             found[_RESIDUAL] = work.residual
         return found
 
-    def operands(self, work: Work) -> dict[int, tuple[int, str]]:
+    def operands(self, work: LibraryWork) -> dict[int, tuple[int, str]]:
         """See `cudnn.Form.operands`."""
         n, spatial = _numbers(work), int(str(work.call["spatial"]))
         out = _extent(n, spatial, "out", "out")
@@ -67,14 +67,14 @@ class ConvolutionForm:
             found[_RESIDUAL] = (out, work.result)
         return found
 
-    def result(self, work: Work) -> tuple[int, list[int], list[int]]:
+    def result(self, work: LibraryWork) -> tuple[int, list[int], list[int]]:
         """See `cudnn.Form.result`."""
         n, axes = _numbers(work), range(int(str(work.call["spatial"])))
         shape = [n["n"], n["filters"], *(n[f"out_{axis}"] for axis in axes)]
         steps = [n["out_n"], n["out_filter"], *(n[f"out_step_{axis}"] for axis in axes)]
         return _OUT, shape, steps
 
-    def reference(self, work: Work) -> Reference | None:
+    def reference(self, work: LibraryWork) -> Reference | None:
         """See `cudnn.Form.reference`."""
         n, spatial = _numbers(work), int(str(work.call["spatial"]))
         _, _, steps = self.result(work)
@@ -103,7 +103,7 @@ class ConvolutionForm:
 
         return Reference(taps.shape[1], values)
 
-    def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
+    def graph(self, cudnn: Any, handle: Any, work: LibraryWork) -> Any:
         """See `cudnn.Form.graph`: the convolution with what is added to it."""
         spatial, n = int(str(work.call["spatial"])), _numbers(work)
         kind = getattr(cudnn.data_type, TYPES[work.dtype])
@@ -156,7 +156,7 @@ class ConvolutionForm:
         return graph
 
 
-def _numbers(work: Work) -> dict[str, int]:
+def _numbers(work: LibraryWork) -> dict[str, int]:
     names = convolution_numbers(int(str(work.call["spatial"])))
     return dict(zip(names, work.numbers, strict=True))
 

@@ -15,7 +15,7 @@ from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.libraries.cudnn_attention import AttentionForm
 from sardonyx.cuda.libraries.cudnn_convolution import ConvolutionForm
 from sardonyx.cuda.libraries.expected import Reference
-from sardonyx.cuda.libraries.libraries import LibrarySettings, Work
+from sardonyx.cuda.libraries.libraries import LibrarySettings, LibraryWork
 from sardonyx.cuda.libraries.measuring import Loan, milliseconds
 from sardonyx.cuda.libraries.proving import Trial
 from sardonyx.cuda.libraries.rehearsal import Rehearsal
@@ -39,7 +39,7 @@ _MOST_MEASURED = 12
 _NOTHING, _SLOWER = b"none", b"slower"
 
 
-class Form(Protocol):
+class PlanForm(Protocol):
     """One function of cuDNN's: what it takes, and its graphs."""
 
     def refusal(self, offer: Offer, exact: bool) -> str:
@@ -50,25 +50,25 @@ class Form(Protocol):
             exact: Whether its numbers may not be rounded for tensor cores.
         """
 
-    def competes(self, work: Work) -> bool:
+    def competes(self, work: LibraryWork) -> bool:
         """Whether the generated kernel may be faster."""
 
-    def is_worth(self, work: Work) -> bool:
+    def is_worth(self, work: LibraryWork) -> bool:
         """Whether cuDNN is probably faster, where nothing is measured."""
 
-    def pack(self, work: Work) -> dict[int, int]:
+    def pack(self, work: LibraryWork) -> dict[int, int]:
         """Addresses of the tensors of a graph; none if cuDNN cannot have these."""
 
-    def operands(self, work: Work) -> dict[int, tuple[int, str]]:
+    def operands(self, work: LibraryWork) -> dict[int, tuple[int, str]]:
         """How many elements the tensors of a graph have from first to last, and their types."""
 
-    def result(self, work: Work) -> tuple[int, list[int], list[int]]:
+    def result(self, work: LibraryWork) -> tuple[int, list[int], list[int]]:
         """Which of them is the result, its sizes and its strides."""
 
-    def reference(self, work: Work) -> Reference | None:
+    def reference(self, work: LibraryWork) -> Reference | None:
         """What the result is, where the host can work it out."""
 
-    def graph(self, cudnn: Any, handle: Any, work: Work) -> Any:
+    def graph(self, cudnn: Any, handle: Any, work: LibraryWork) -> Any:
         """The graph, neither validated nor built.
 
         Raises:
@@ -76,7 +76,7 @@ class Form(Protocol):
         """
 
 
-def forms(settings: LibrarySettings) -> dict[str, Form]:
+def forms(settings: LibrarySettings) -> dict[str, PlanForm]:
     """The functions, as a session wants them."""
     always = settings.attention == "cudnn"
     return {"convolution": ConvolutionForm(), "attention": AttentionForm(always)}
@@ -86,7 +86,7 @@ class _Slower(Exception):
     """The generated kernel is faster than every plan."""
 
 
-class Built:
+class BuiltPlan:
     """A plan that is ready, or that there is none.
 
     Attributes:
@@ -103,7 +103,7 @@ class Built:
 _Choice = Callable[[Any, Trial, Loan], int]
 
 
-class Maker:
+class PlanMaker:
     """Makes plans, in one thread.
 
     Args:
@@ -140,26 +140,26 @@ class Maker:
         """Whether numbers may not be rounded for tensor cores."""
         return dtype == "float" and not self._tf32
 
-    def kept(self, work: Work, rehearsal: Rehearsal | None) -> Built | None:
+    def kept(self, work: LibraryWork, rehearsal: Rehearsal | None) -> BuiltPlan | None:
         """What the disk cache says of such work; None if that is nothing."""
         held = default_cache().read(self._name(work, rehearsal), _KIND)
         if held in (_NOTHING, _SLOWER):
-            return Built()
+            return BuiltPlan()
         if held is None:
             return None
         try:
             graph = self._cudnn.pygraph(handle=self._handle)
             graph.deserialize(self._handle, list(held))
-            return Built(graph, graph.get_workspace_size())
+            return BuiltPlan(graph, graph.get_workspace_size())
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is made again
             _logger.info("a plan of cuDNN's in the cache is not usable: %s", error)
             return None
 
-    def first(self, work: Work, rehearsal: Rehearsal | None) -> Built | None:
+    def first(self, work: LibraryWork, rehearsal: Rehearsal | None) -> BuiltPlan | None:
         """The first plan that does the work, kept unless all are measured; None if that failed."""
         return self._made(work, rehearsal, self._first, is_kept=not self.measures)
 
-    def fastest(self, work: Work, rehearsal: Rehearsal | None) -> Built | None:
+    def fastest(self, work: LibraryWork, rehearsal: Rehearsal | None) -> BuiltPlan | None:
         """The plan that is measured to be the fastest, which is kept; None if that failed.
 
         Args:
@@ -178,7 +178,7 @@ class Maker:
 
         return self._made(work, rehearsal, choose, is_kept=True)
 
-    def _name(self, work: Work, rehearsal: Rehearsal | None) -> str:
+    def _name(self, work: LibraryWork, rehearsal: Rehearsal | None) -> str:
         """Of a cache entry."""
         own = "" if rehearsal is None else engine_digest()
         return digest(
@@ -188,8 +188,8 @@ class Maker:
         )  # fmt: skip
 
     def _made(
-        self, work: Work, rehearsal: Rehearsal | None, choose: _Choice, *, is_kept: bool
-    ) -> Built | None:
+        self, work: LibraryWork, rehearsal: Rehearsal | None, choose: _Choice, *, is_kept: bool
+    ) -> BuiltPlan | None:
         """A plan of a new graph, or that there is none; None if making one failed."""
         cudnn, cache, name = self._cudnn, default_cache(), self._name(work, rehearsal)
         try:
@@ -197,17 +197,17 @@ class Maker:
             graph.validate()
             graph.build_operation_graph()
             index = self._chosen(graph, work, choose)
-            built = Built(graph, graph.get_workspace_size(), index)
+            built = BuiltPlan(graph, graph.get_workspace_size(), index)
         except _Slower as reason:
             _logger.debug("cuDNN is slower at %s %s: %s", work.call, work.numbers, reason)
             cache.put(name, _KIND, _SLOWER)
-            return Built()
+            return BuiltPlan()
         except Exception as error:  # noqa: BLE001 - the library raises what it likes
             _logger.info("cuDNN has no plan for %s: %s", dict(work.call.facts), error)
             if not isinstance(error, (ValueError, cudnn.cudnnGraphNotSupportedError)):
                 return None
             cache.put(name, _KIND, _NOTHING)
-            return Built()
+            return BuiltPlan()
         if is_kept:
             try:
                 cache.put(name, _KIND, bytes(graph.serialize()))
@@ -215,7 +215,7 @@ class Maker:
                 _logger.debug("a plan of cuDNN's is not kept: %s", error)
         return built
 
-    def _chosen(self, graph: Any, work: Work, choose: _Choice) -> int:
+    def _chosen(self, graph: Any, work: LibraryWork, choose: _Choice) -> int:
         """Let the graph have one built plan: its number."""
         cudnn = self._cudnn
         modes = cudnn.heur_mode

@@ -25,7 +25,7 @@ _OTHER_OPERANDS = ("left", "right", "out")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallPlace:
     """Where a call's work goes.
 
     Attributes:
@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LibraryWork:
     """A call with the values of a run.
 
     Attributes:
@@ -69,7 +69,7 @@ class Work:
     values: int = 0
 
     @staticmethod
-    def of(call: LibraryCall, words: Sequence[int]) -> Work:
+    def of(call: LibraryCall, words: Sequence[int]) -> LibraryWork:
         """From the arguments of a command: pairs of address and offset, then numbers."""
         facts = dict(call.facts)
         names = [*_OPERANDS.get(call.function, _OTHER_OPERANDS)]
@@ -81,7 +81,7 @@ class Work:
             name: words[2 * k] + words[2 * k + 1] * SIZES[kinds[name]]
             for k, name in enumerate(names)
         }
-        return Work(
+        return LibraryWork(
             dtype, result, str(facts["activation"]), places["left"], places["right"],
             places["out"], places.get("bias", 0), places.get("residual", 0),
             tuple(words[2 * len(names) :]), call, places.get("values", 0),
@@ -110,7 +110,7 @@ class Library(Protocol):
     def refusal(self, offer: Offer) -> str:
         """Why it does not take an offer, when a plan is made; "" if it does."""
 
-    def run(self, work: Work, place: Place) -> bool:
+    def run(self, work: LibraryWork, place: CallPlace) -> bool:
         """Do the work; False if it cannot at these sizes, or not yet."""
 
 
@@ -199,10 +199,10 @@ class Libraries:
             found += library.version
         return found
 
-    def run(self, call: LibraryCall, words: Sequence[int], place: Place) -> bool:
+    def run(self, call: LibraryCall, words: Sequence[int], place: CallPlace) -> bool:
         """Do what a command plans; False if the kernel has to."""
         try:
-            return self._found[call.function].run(Work.of(call, words), place)
+            return self._found[call.function].run(LibraryWork.of(call, words), place)
         except SardonyxError:
             raise
         except Exception as error:  # noqa: BLE001 - the kernel does what a library fails at

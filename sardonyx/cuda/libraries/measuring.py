@@ -87,7 +87,7 @@ def milliseconds(
     is captured the driver lets nobody wait for the whole device: another library of the process
     that does so, at any time, would get an error.
     """
-    with device.turns.measurement():
+    with device.measurement_gate.measurement():
         return _measured(work, stream, device, calls) / calls
 
 

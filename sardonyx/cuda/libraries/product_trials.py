@@ -11,7 +11,7 @@ import numpy as np
 
 from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.libraries.expected import Numbers, Reference, finished
-from sardonyx.cuda.libraries.libraries import SIZES, Work
+from sardonyx.cuda.libraries.libraries import SIZES, LibraryWork
 from sardonyx.cuda.libraries.measuring import CALLS, Loan
 from sardonyx.cuda.libraries.proving import Trial
 from sardonyx.plan.vendor_offers import BATCHES, MATMUL
@@ -22,8 +22,8 @@ _MOST_FACTORS = 256 << 20
 
 
 def trial_of(
-    work: Work, device: Device, loan: Loan, stream: Any, *, is_measured: bool
-) -> tuple[Trial, Iterator[Work]]:
+    work: LibraryWork, device: Device, loan: Loan, stream: Any, *, is_measured: bool
+) -> tuple[Trial, Iterator[LibraryWork]]:
     """Memory for a product, and the same work there, again and again.
 
     Args:
@@ -74,7 +74,7 @@ def _extent(n: dict[str, int], name: str, axes: str) -> int:
     return sum((count - 1) * step for count, step in zip(counts, steps, strict=True)) + 1
 
 
-def _reference(work: Work, n: dict[str, int]) -> Reference:
+def _reference(work: LibraryWork, n: dict[str, int]) -> Reference:
     depth = np.arange(n["k"])
     left, right, out = (
         np.array(_steps(n, *x)) for x in (("left", "mk"), ("right", "kn"), ("out", "mn"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sardonyx.cuda.driver.module import Module
     from sardonyx.cuda.libraries.measuring import Loan
     from sardonyx.cuda.run.frame import CudaFrame
-    from sardonyx.runtime.plan_tables import Image
+    from sardonyx.runtime.plan_tables import PlanTables
 
 #: What a kernel's threads work in is not lent if it is more.
 _MOST_SCRATCH = 256 << 20
@@ -54,7 +54,7 @@ class Rehearsal:
     warps: int
 
     @staticmethod
-    def of(frame: CudaFrame, image: Image, number: int, module: Module) -> Rehearsal | None:
+    def of(frame: CudaFrame, image: PlanTables, number: int, module: Module) -> Rehearsal | None:
         """The kernel of a command with the sizes of a run; None if it cannot be done apart."""
         command, slots = image.plan.commands[number], frame.table("slots")
         assert isinstance(command, Command)  # noqa: S101 - steps have no kernels

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, SardonyxError, message
 from sardonyx.base.forks import RenewedLock, lock_over_forks
 from sardonyx.cuda.driver.stream import Event, Stream
-from sardonyx.cuda.memory.free_spans import FreeSpans, Span
+from sardonyx.cuda.memory.free_spans import FreeSpan, FreeSpans
 from sardonyx.cuda.memory.order import Order
-from sardonyx.cuda.memory.sources import Source
+from sardonyx.cuda.memory.sources import MemorySource
 
 if TYPE_CHECKING:
     from sardonyx.cuda.driver.device import Device
@@ -65,7 +65,7 @@ class ArenaSettings(NamedTuple):
         return self
 
 
-class Block(Order):
+class MemoryBlock(Order):
     """Memory of an arena, until nothing refers to it; it has the order of work on it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Block(Order):
 
     __slots__ = ("_arena", "_span", "address", "lent", "size_bytes")
 
-    def __init__(self, arena: Arena, span: Span) -> None:
+    def __init__(self, arena: Arena, span: FreeSpan) -> None:
         self.uses, self.written = {}, None
         self._arena, self._span = arena, span
         self.address, self.size_bytes = span.address, span.size
@@ -113,14 +113,14 @@ class Arena:
         settings: How it grows.
     """
 
-    def __init__(self, source: Source, settings: ArenaSettings | None = None) -> None:
+    def __init__(self, source: MemorySource, settings: ArenaSettings | None = None) -> None:
         self._source, self.settings = source, (settings or ArenaSettings()).checked()
         self._is_host, self._is_direct = source.is_host, source.is_direct
-        self._freed: deque[tuple[Span, dict[Stream | None, Event]]] = deque()
-        self._returned: deque[tuple[Span, dict[Stream | None, Event], frozenset[int]]] = deque()
+        self._freed: deque[tuple[FreeSpan, dict[Stream | None, Event]]] = deque()
+        self._returned: deque[tuple[FreeSpan, dict[Stream | None, Event], frozenset[int]]] = deque()
         self._free = FreeSpans(source.is_host)
-        self._regions: dict[int, tuple[Span, int]] = {}
-        self._used: dict[int, Span] = {}
+        self._regions: dict[int, tuple[FreeSpan, int]] = {}
+        self._used: dict[int, FreeSpan] = {}
         self._next_bytes = self.settings.first_bytes
         self._lock = RenewedLock()
         self._is_searching = False
@@ -137,7 +137,7 @@ class Arena:
 
     def allocate(
         self, size_bytes: int, purpose: str, stream: Stream | None = None, *, exact: bool = False
-    ) -> Block:
+    ) -> MemoryBlock:
         """A block that work in `stream` may use from now on, whatever used it before.
 
         Args:
@@ -162,12 +162,12 @@ class Arena:
             self.used_bytes += span.size
             if self.used_bytes > self.peak_bytes:
                 self.peak_bytes = self.used_bytes
-            block = Block(self, span)
+            block = MemoryBlock(self, span)
         if span.events:
             self._wait(span, stream)
         return block
 
-    def last_freed(self, wanted: int, purpose: str, stream: Stream | None) -> Block | None:
+    def last_freed(self, wanted: int, purpose: str, stream: Stream | None) -> MemoryBlock | None:
         """What was let go of last, if it fits: runs like the one before have no more to do.
 
         The arena goes on to count it as used. For the arguments see `allocate`; `wanted` is what
@@ -187,11 +187,11 @@ class Arena:
             and (not uses or (stream is not None and not self._is_host and uses.keys() == {stream}))
         ):
             span.purpose = purpose
-            return Block(self, span)
+            return MemoryBlock(self, span)
         self._freed.append(entry)
         return None
 
-    def _wait(self, span: Span, stream: Stream | None) -> None:
+    def _wait(self, span: FreeSpan, stream: Stream | None) -> None:
         events, span.events = span.events, []
         if stream is None or self._source.is_host:
             for _, event in events:
@@ -204,7 +204,7 @@ class Arena:
                     if not event.is_done:
                         stream.wait_for(event)
 
-    def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> Span:
+    def _find(self, wanted: int, stream: Stream | None, purpose: str, exact: bool) -> FreeSpan:
         found = self._free.best(wanted, stream)
         if found is None and not self._is_direct:
             self._merge()
@@ -223,11 +223,11 @@ class Arena:
             raise OutOfMemory(self._refusal(wanted, purpose))
         return self._cut(found, wanted)
 
-    def _cut(self, span: Span, wanted: int) -> Span:
+    def _cut(self, span: FreeSpan, wanted: int) -> FreeSpan:
         rest = span.size - wanted
         if rest < _SMALLEST_REMAINDER or self._is_direct:
             return span
-        other = Span(span.address + wanted, rest, span.region)
+        other = FreeSpan(span.address + wanted, rest, span.region)
         other.before, other.after, other.events = span, span.after, list(span.events)
         if span.after is not None:
             span.after.before = other
@@ -290,7 +290,7 @@ class Arena:
         """Free neighbours become one."""
         self._free.clear()
         for first, _ in self._regions.values():
-            span: Span | None = first
+            span: FreeSpan | None = first
             while span is not None:
                 follower = span.after
                 if span.is_free and follower is not None and follower.is_free:
@@ -319,7 +319,7 @@ class Arena:
             self._next_bytes = self.settings.first_bytes
         self._source.empty()
 
-    def _release(self, span: Span) -> None:
+    def _release(self, span: FreeSpan) -> None:
         for _, event in span.events:
             event.synchronize()
         _, size = self._regions.pop(span.region)
@@ -337,7 +337,7 @@ class Arena:
 
     # -- growing ------------------------------------------------------------------------------
 
-    def _extend(self, wanted: int, exact: bool) -> Span | None:
+    def _extend(self, wanted: int, exact: bool) -> FreeSpan | None:
         """A new region; None if the limit, or the device, has no room."""
         for size in self._attempts(wanted, exact):
             try:
@@ -345,7 +345,7 @@ class Arena:
             except OutOfMemory:
                 continue
             self.held_bytes += size
-            span = Span(address, size, address)
+            span = FreeSpan(address, size, address)
             self._regions[address] = (span, size)
             return span
         return None

@@ -27,7 +27,7 @@ class Copies:
         if device is not None:
             self._incoming, self._outgoing = device.lend_stream(), device.lend_stream()
         #: Whether results are on their way that nobody has waited for.
-        self._is_under_way = False
+        self._is_pending = False
 
     def incoming(self, queue: Stream) -> Stream:
         """The stream in which feeds of a run in `queue` come: their memory is first used there."""
@@ -46,27 +46,27 @@ class Copies:
         if self._outgoing is None:
             return queue
         self._outgoing.wait_for(queue.record())
-        self._is_under_way = True
+        self._is_pending = True
         return self._outgoing
 
     def join(self, queue: Stream) -> None:
         """Let what comes in `queue` wait for results that are on their way."""
-        if self._is_under_way and self._outgoing is not None:
+        if self._is_pending and self._outgoing is not None:
             queue.wait_for(self._outgoing.record())
-            self._is_under_way = False
+            self._is_pending = False
 
     def finish(self) -> None:
         """Wait, on the host, for results that are on their way."""
-        if self._is_under_way and self._outgoing is not None:
+        if self._is_pending and self._outgoing is not None:
             self._outgoing.synchronize()
-            self._is_under_way = False
+            self._is_pending = False
 
     def give_up(self) -> None:
         """Wait for all copies, after a run that failed: its memory is let go of."""
         for stream in (self._incoming, self._outgoing):
             if stream is not None:
                 stream.synchronize()
-        self._is_under_way = False
+        self._is_pending = False
 
     def close(self) -> None:
         """Others may have the streams."""

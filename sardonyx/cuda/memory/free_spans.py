@@ -11,15 +11,15 @@ from sardonyx.cuda.driver.stream import Event, Stream
 Use: TypeAlias = "tuple[Stream | None, Event]"
 
 
-class Span:
+class FreeSpan:
     """A part of a region: used by one block, or free."""
 
     __slots__ = ("address", "after", "before", "events", "is_free", "purpose", "region", "size")
 
     def __init__(self, address: int, size: int, region: int) -> None:
         self.address, self.size, self.region = address, size, region
-        self.before: Span | None = None
-        self.after: Span | None = None
+        self.before: FreeSpan | None = None
+        self.after: FreeSpan | None = None
         self.is_free = True
         self.purpose = ""
         #: What must have happened before it is used again, each with its stream.
@@ -36,10 +36,10 @@ class FreeSpans:
 
     def __init__(self, is_host: bool) -> None:
         self._is_host = is_host
-        self._bins: dict[int, list[Span]] = {}
+        self._bins: dict[int, list[FreeSpan]] = {}
         self._sizes: list[int] = []
 
-    def put(self, span: Span) -> None:
+    def put(self, span: FreeSpan) -> None:
         """A block has become free."""
         spans = self._bins.get(span.size)
         if spans is None:
@@ -47,7 +47,7 @@ class FreeSpans:
             bisect.insort(self._sizes, span.size)
         spans.append(span)
 
-    def remove(self, span: Span) -> None:
+    def remove(self, span: FreeSpan) -> None:
         """A block is none any more."""
         self._bins[span.size].remove(span)
 
@@ -61,7 +61,7 @@ class FreeSpans:
         self._sizes = sorted(size for size, spans in self._bins.items() if spans)
         self._bins = {size: self._bins[size] for size in self._sizes}
 
-    def of_size(self, wanted: int, stream: Stream | None) -> Span | None:
+    def of_size(self, wanted: int, stream: Stream | None) -> FreeSpan | None:
         """A free block of that very size for which nobody must wait."""
         spans = self._bins.get(wanted)
         if not spans:
@@ -70,7 +70,7 @@ class FreeSpans:
             return spans.pop()
         return self._ready(spans, stream)
 
-    def _ready(self, spans: list[Span], stream: Stream | None) -> Span | None:
+    def _ready(self, spans: list[FreeSpan], stream: Stream | None) -> FreeSpan | None:
         """Of free blocks one that `stream` may use now; memory of the host if nothing works in it.
 
         A block that another stream still works in would make one stream wait for the other, where
@@ -86,7 +86,7 @@ class FreeSpans:
                     return span
         return None
 
-    def best(self, wanted: int, stream: Stream | None, *, waits: bool = False) -> Span | None:
+    def best(self, wanted: int, stream: Stream | None, *, waits: bool = False) -> FreeSpan | None:
         """The smallest free block that is large enough; with `waits` also one in use elsewhere."""
         for size in self._sizes[bisect.bisect_left(self._sizes, wanted) :]:
             spans = self._bins.get(size, [])

@@ -10,11 +10,11 @@ import numpy as np
 from sardonyx.base.forks import lock_over_forks
 from sardonyx.cuda.memory.rectangles import copy_rectangles
 from sardonyx.cuda.memory.values import CudaArray, CudaMemory
-from sardonyx.runtime.growable_buffer import Room
+from sardonyx.runtime.growable_buffer import GrowableBuffer
 from sardonyx.runtime.storage import Array, Tensor, size_of
 
 if TYPE_CHECKING:
-    from sardonyx.cuda.memory.arena import Block
+    from sardonyx.cuda.memory.arena import MemoryBlock
     from sardonyx.cuda.memory.order import Order
 
 #: Values leave their rooms one by one.
@@ -35,14 +35,14 @@ class GrownArray(CudaArray):
 
     __slots__ = ("_held", "_memory", "_room")
 
-    def __init__(self, room: Room, length: int, memory: CudaMemory) -> None:
+    def __init__(self, room: GrowableBuffer, length: int, memory: CudaMemory) -> None:
         self.device, self.owner, self.producer = memory.device, None, None
         self.dtype, self.is_read_only, self.is_copy = room.memory.dtype, False, False
         self._memory = memory
-        self._room: Room | None = None
+        self._room: GrowableBuffer | None = None
         self.lie_in(room, length)
 
-    def lie_in(self, room: Room, length: int) -> None:
+    def lie_in(self, room: GrowableBuffer, length: int) -> None:
         """Be the first part of a room."""
         room.count(1)
         if self._room is not None:
@@ -53,12 +53,12 @@ class GrownArray(CudaArray):
         self.nbytes = size_of(self.shape, self.dtype)
 
     def __del__(self) -> None:
-        room: Room | None = getattr(self, "_room", None)
+        room: GrowableBuffer | None = getattr(self, "_room", None)
         if room is not None:
             room.count(-1)
 
     @property
-    def room(self) -> Room | None:
+    def room(self) -> GrowableBuffer | None:
         """Where it lies; None if it has memory of its own."""
         return self._room
 
@@ -76,7 +76,7 @@ class GrownArray(CudaArray):
         return whole.extent
 
     @property
-    def block(self) -> Block | None:  # type: ignore[override]  # found when it is asked for
+    def block(self) -> MemoryBlock | None:  # type: ignore[override]  # found when it is asked for
         """See `CudaArray`."""
         return self._own().block
 
@@ -120,15 +120,15 @@ class GrownArray(CudaArray):
             self._room = None
             room.count(-1)
 
-    def _copied(self, room: Room) -> CudaArray:
+    def _copied(self, room: GrowableBuffer) -> CudaArray:
         """A dense copy."""
         made = self._memory.empty(self.shape, self.dtype)
         copy_part(made, room.memory, self.shape)
         return made
 
 
-class CudaRooms:
-    """See `Rooms`.
+class CudaGrowableBuffers:
+    """See `GrowableBuffers`.
 
     Args:
         memory: Where rooms are made.
@@ -138,17 +138,17 @@ class CudaRooms:
         self._memory = memory
 
     def is_own(self, target: object) -> bool:
-        """See `Rooms.is_own`."""
+        """See `GrowableBuffers.is_own`."""
         return isinstance(target, CudaMemory) and target.number == self._memory.number
 
-    def found(self, value: object) -> Room | None:
-        """See `Rooms.found`."""
+    def found(self, value: object) -> GrowableBuffer | None:
+        """See `GrowableBuffers.found`."""
         if isinstance(value, GrownArray) and value.device is self._memory.device:
             return value.room
         return None
 
-    def made(self, value: Tensor, axis: int, capacity: int) -> Room:
-        """See `Rooms.made`; the copy is under way."""
+    def made(self, value: Tensor, axis: int, capacity: int) -> GrowableBuffer:
+        """See `GrowableBuffers.made`; the copy is under way."""
         whole = _empty(self._memory, value.shape, value.dtype, axis, capacity)
         length, room = value.shape[axis], self.found(value)
         if length:
@@ -156,19 +156,19 @@ class CudaRooms:
             if not isinstance(source, CudaArray) or source.device is not whole.device:
                 source = self._memory.copy_of(source)
             copy_part(whole, source, value.shape)
-        return Room(whole, axis, length)
+        return GrowableBuffer(whole, axis, length)
 
-    def value(self, room: Room, length: int) -> GrownArray:
-        """See `Rooms.value`."""
+    def value(self, room: GrowableBuffer, length: int) -> GrownArray:
+        """See `GrowableBuffers.value`."""
         return GrownArray(room, length, self._memory)
 
     def wrapped(self, value: Tensor, axis: int) -> GrownArray:
-        """See `Rooms.wrapped`."""
+        """See `GrowableBuffers.wrapped`."""
         length = value.shape[axis]
-        return GrownArray(Room(value, axis, length), length, self._memory)
+        return GrownArray(GrowableBuffer(value, axis, length), length, self._memory)
 
-    def extend(self, value: Tensor, room: Room, length: int) -> None:
-        """See `Rooms.extend`."""
+    def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
+        """See `GrowableBuffers.extend`."""
         assert isinstance(value, GrownArray)  # noqa: S101 - no other feed is a target, too
         value.lie_in(room, length)
 
@@ -178,7 +178,7 @@ def new_with_room(
 ) -> GrownArray:
     """A new array in a room of some size."""
     whole = _empty(memory, shape, dtype, axis, capacity)
-    return GrownArray(Room(whole, axis, shape[axis]), shape[axis], memory)
+    return GrownArray(GrowableBuffer(whole, axis, shape[axis]), shape[axis], memory)
 
 
 def _empty(

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from sardonyx.base.errors import OutOfMemory
 from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.driver.stream import Event, Stream
-from sardonyx.cuda.memory.arena import Arena, Block
+from sardonyx.cuda.memory.arena import Arena, MemoryBlock
 from sardonyx.runtime.arena import Memory
 from sardonyx.runtime.budget import Budget
 
 _HEADROOM = 1.125
 
 
-class DeviceMemory(Memory):
+class RunMemory(Memory):
     """As `Memory`, from an arena.
 
     Args:
@@ -36,7 +36,7 @@ class DeviceMemory(Memory):
     ) -> None:
         super().__init__(purpose, budget)
         self._arena, self._uses = arena, uses
-        self._block: Block | None = None
+        self._block: MemoryBlock | None = None
 
     def grow(
         self, needed_bytes: int, keep_bytes: int = 0, largest: Callable[[], str] | None = None
@@ -62,7 +62,7 @@ class DeviceMemory(Memory):
         self._block, self.address, self.capacity_bytes = block, block.address, wanted
         return True
 
-    def _allocate_block(self, size_bytes: int, largest: Callable[[], str] | None) -> Block:
+    def _allocate_block(self, size_bytes: int, largest: Callable[[], str] | None) -> MemoryBlock:
         if self._budget is not None:
             self._budget.take(size_bytes, self._purpose, largest)
         try:
@@ -75,7 +75,7 @@ class DeviceMemory(Memory):
             block.uses = self._uses
         return block
 
-    def _drop(self) -> Block | None:
+    def _drop(self) -> MemoryBlock | None:
         """What it was; there is nothing from now on."""
         block, self._block = self._block, None
         if block is not None and self._uses is not None:

@@ -90,7 +90,7 @@ _PIECE_BYTES = 16
 _LEAST_BYTES, _LEAST_ROW_BYTES = 4 << 20, 2 << 10
 
 
-class Rows(NamedTuple):
+class HostRows(NamedTuple):
     """Rows that a kernel is to write, the first of each block of them.
 
     Attributes:
@@ -114,7 +114,7 @@ class Rows(NamedTuple):
     axis: int
 
 
-def rows_of(array: Array, dense: list[int]) -> Rows | None:
+def rows_of(array: Array, dense: list[int]) -> HostRows | None:
     """What a kernel is to write of an array that `staging.lies_in_rows`; None if nothing.
 
     Args:
@@ -133,12 +133,12 @@ def rows_of(array: Array, dense: list[int]) -> Rows | None:
     if any(x % _PIECE_BYTES for x in (address, width, *steps[0], *steps[1])):
         return None
     blocks = array.shape[outer[0]] if outer else 1
-    return Rows(
+    return HostRows(
         address, width, rows, blocks, steps[0][0], steps[1][0], steps[0][1], steps[1][1], inner - 1
     )
 
 
-def write_rows(device: Device, given: Rows, source: int, stream: Any) -> None:
+def write_rows(device: Device, given: HostRows, source: int, stream: Any) -> None:
     """Put the kernel in a stream.
 
     Args:

@@ -10,7 +10,7 @@ from sardonyx.cuda.driver.device import Device, on_device
 from sardonyx.cuda.driver.driver import bindings, call
 
 
-class Source(Protocol):
+class MemorySource(Protocol):
     """Gives and takes large pieces of memory.
 
     Attributes:
@@ -45,12 +45,12 @@ class DeviceSource:
 
     @on_device
     def take(self, size_bytes: int) -> int:
-        """See `Source.take`."""
+        """See `MemorySource.take`."""
         return int(call("cuMemAlloc", size_bytes))
 
     @on_device
     def give_back(self, address: int) -> None:
-        """See `Source.give_back`."""
+        """See `MemorySource.give_back`."""
         call("cuMemFree", address)
 
     def empty(self) -> None:
@@ -64,14 +64,14 @@ class PinnedSource(DeviceSource):
 
     @on_device
     def take(self, size_bytes: int) -> int:
-        """See `Source.take`."""
+        """See `MemorySource.take`."""
         driver = bindings()
         flags = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
         return int(call("cuMemHostAlloc", size_bytes, flags))
 
     @on_device
     def give_back(self, address: int) -> None:
-        """See `Source.give_back`."""
+        """See `MemorySource.give_back`."""
         call("cuMemFreeHost", address)
 
 
@@ -95,7 +95,7 @@ class ExternalSource(DeviceSource):
 
     @on_device
     def take(self, size_bytes: int) -> int:
-        """See `Source.take`."""
+        """See `MemorySource.take`."""
         address = self._allocate(size_bytes)
         if not address:
             what = f"gpu_external_alloc gives no {size_bytes} bytes"
@@ -104,11 +104,11 @@ class ExternalSource(DeviceSource):
 
     @on_device
     def give_back(self, address: int) -> None:
-        """See `Source.give_back`."""
+        """See `MemorySource.give_back`."""
         self._free(address)
 
     def empty(self) -> None:
-        """See `Source.empty`."""
+        """See `MemorySource.empty`."""
         if self._empty is not None:
             with self.device.entered():
                 self._empty()

@@ -18,7 +18,7 @@ from sardonyx.base.errors import OutOfMemory
 from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.driver.driver import bindings, call, pointer_attribute
 from sardonyx.cuda.driver.stream import Stream
-from sardonyx.cuda.memory.arena import Arena, ArenaSettings, Block
+from sardonyx.cuda.memory.arena import Arena, ArenaSettings, MemoryBlock
 from sardonyx.cuda.memory.arenas import arena_of
 from sardonyx.cuda.memory.rectangles import copy_rectangles, rectangles, row_of
 from sardonyx.cuda.memory.sources import PinnedSource
@@ -56,7 +56,7 @@ def is_pinned(address: int) -> bool:
     return pointer_attribute("MEMORY_TYPE", address) == int(kind)
 
 
-def pinned_copy(device: Device, array: Array, purpose: str) -> Block:
+def pinned_copy(device: Device, array: Array, purpose: str) -> MemoryBlock:
     """A contiguous array's contents in memory that the device reaches."""
     block = pinned_arena(device).allocate(array.nbytes, purpose)
     ctypes.memmove(block.address, address_of(array), array.nbytes)
@@ -104,7 +104,7 @@ def upload(address: int, array: Array, stream: Stream) -> Any:
 
 def _upload_pieces(address: int, source: int, size: int, stream: Stream) -> None:
     """Bring a large array's pieces to pinned memory, several at once; the device copies them."""
-    arena, moves = pinned_arena(stream.device), deque[tuple[Future[Any], Block, int, int]]()
+    arena, moves = pinned_arena(stream.device), deque[tuple[Future[Any], MemoryBlock, int, int]]()
 
     def send() -> None:
         move, block, start, piece = moves.popleft()

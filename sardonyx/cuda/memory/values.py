@@ -14,7 +14,7 @@ from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.driver.stream import Event, Stream
 from sardonyx.cuda.interop import exchange
 from sardonyx.cuda.memory import staging
-from sardonyx.cuda.memory.arena import Arena, Block
+from sardonyx.cuda.memory.arena import Arena, MemoryBlock
 from sardonyx.cuda.memory.arenas import arena_of
 from sardonyx.cuda.memory.order import Order
 from sardonyx.cuda.memory.sources import DeviceSource
@@ -54,7 +54,7 @@ class CudaArray(DeviceArray):
         dtype: np.dtype[Any],
         address: int,
         *,
-        block: Block | None = None,
+        block: MemoryBlock | None = None,
         owner: Any = None,
         producer: Any = None,
         is_read_only: bool = False,
@@ -66,7 +66,11 @@ class CudaArray(DeviceArray):
 
     @staticmethod
     def in_block(
-        device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], block: Block, nbytes: int
+        device: Device,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        block: MemoryBlock,
+        nbytes: int,
     ) -> CudaArray:
         """A new array in memory of an arena, as runs make them: they count microseconds."""
         made = _new(CudaArray)

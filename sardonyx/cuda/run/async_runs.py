@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.cuda.driver.driver import bindings, call
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
 
 if TYPE_CHECKING:
-    from sardonyx.cuda.run.device_state import Resident
+    from sardonyx.cuda.run.device_state import DeviceState
 
 
-class CudaStarted(Started):
-    """See `Started`.
+class CudaAsyncRun(AsyncRun):
+    """See `AsyncRun`.
 
     Args:
         owner: Whose run it is.
@@ -28,7 +28,7 @@ class CudaStarted(Started):
 
     def __init__(
         self,
-        owner: Resident,
+        owner: DeviceState,
         frame: CudaFrame,
         results: list[Any],
         cancel: CancelFlag | None = None,
@@ -39,7 +39,7 @@ class CudaStarted(Started):
 
     @property
     def is_over(self) -> bool:
-        """See `Started.is_over`."""
+        """See `AsyncRun.is_over`."""
         cancel, is_mine = self._cancel, not self._is_finished
         if is_mine and cancel is not None and cancel.is_set and not self._frame.is_patient:
             self._frame.stop()
@@ -48,11 +48,11 @@ class CudaStarted(Started):
 
     @property
     def needs_looks(self) -> bool:
-        """See `Started.needs_looks`."""
+        """See `AsyncRun.needs_looks`."""
         return self._cancel is not None and not self._frame.is_patient
 
     def close_when_over(self, descriptor: int) -> bool:
-        """See `Started.close_when_over`."""
+        """See `AsyncRun.close_when_over`."""
         busy = self._frame.busy
         if self.is_over or busy is None:
             return False
@@ -61,7 +61,7 @@ class CudaStarted(Started):
         return True
 
     def finish(self) -> list[Any]:
-        """See `Started.finish`."""
+        """See `AsyncRun.finish`."""
         if not self._is_finished:
             try:
                 self._frame.wait()

@@ -11,7 +11,7 @@ from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
 from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.driver.stream import Event, Stream
 from sardonyx.cuda.memory import staging
-from sardonyx.cuda.memory.arena import Block
+from sardonyx.cuda.memory.arena import MemoryBlock
 from sardonyx.cuda.memory.values import CudaArray, CudaMemory, PinnedMemory
 from sardonyx.native.layout import (
     DATA_OFFSET,
@@ -151,7 +151,7 @@ def give_feed(
     return held, kept
 
 
-class Result:
+class DeviceResult:
     """One output of a run.
 
     Args:
@@ -246,7 +246,7 @@ def leave(frame: CudaFrame, feeds: Sequence[Any], kept: list[Any], given: Sequen
 
 def _note_use(used: Any, queue: Stream, event: Event) -> bool:
     """Note that work which ends with `event` uses something; False if it must be kept till then."""
-    if isinstance(used, Block):
+    if isinstance(used, MemoryBlock):
         used.uses[queue] = event
         return True
     if isinstance(used, CudaArray):

@@ -24,15 +24,15 @@ from sardonyx.cuda.memory.values import CudaArray, CudaMemory
 from sardonyx.cuda.run.binding import KERNEL_ALIGNMENT, check_feed, spans_of
 from sardonyx.cuda.run.device_control_flow import record, warm_up
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.cuda.run.launch import Walks
+from sardonyx.cuda.run.launch import CudaLaunch
 from sardonyx.cuda.run.timing import TIMES
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.storage import DeviceArray, Wanted, fitted
+from sardonyx.runtime.storage import DeviceArray, OutputPlacement, fitted
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.device_control_flow import Steering
+    from sardonyx.runtime.device_control_flow import DeviceControlFlow
 
 #: So long a capture waits for libraries that still measure: they are better left alone.
 _PATIENCE_SECONDS = 10.0
@@ -49,7 +49,7 @@ class Reservation:
         kept: Memory that the graph reads and writes.
     """
 
-    owner: Walks
+    owner: CudaLaunch
     frame: CudaFrame
     lifetime: Lifetime
     kept: list[Any] = field(default_factory=list)
@@ -73,20 +73,20 @@ def sweep() -> None:
                 frames.remove(reservation.frame)
 
 
-class RunsCaptured(Walks):
+class RunsCaptured(CudaLaunch):
     """The part of `executor.CudaExecutable` for such runs."""
 
     _default_queue: Stream | None
     _purposes: list[str]
     _types: list[Any]
 
-    def _chosen_queue(self, wanted: Wanted) -> Stream | None:
+    def _chosen_queue(self, wanted: OutputPlacement) -> Stream | None:
         """The stream that a run is given; None for one of our own."""
         if wanted.stream is not None:
             return self.device.callers_stream(wanted.stream)
         return self._default_queue
 
-    def callers_capture(self, wanted: Wanted) -> CallersCapture | None:
+    def callers_capture(self, wanted: OutputPlacement) -> CallersCapture | None:
         """See `Executable.callers_capture`."""
         if wanted.stream is None and self._default_queue is None:
             return None
@@ -126,7 +126,7 @@ class RunsCaptured(Walks):
     # -- one run ------------------------------------------------------------------------------
 
     def run_captured(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None
     ) -> list[Any]:
         """Record a run; the results have their contents when the graph is replayed.
 
@@ -152,7 +152,7 @@ class RunsCaptured(Walks):
         with self.device.capturing:
             return self._put_in_graph(reservation, queue, feeds, wanted, cancel)
 
-    def _refuse(self, feeds: Sequence[Any], wanted: Wanted) -> None:
+    def _refuse(self, feeds: Sequence[Any], wanted: OutputPlacement) -> None:
         reason = ""
         if self.mapped:
             reason = "the host reads sizes or conditions that the run computes"
@@ -203,11 +203,11 @@ class RunsCaptured(Walks):
             outputs = [own.empty(*found, "a rehearsal", queue) for found in frame.results if found]
             for number, made in enumerate(outputs):
                 frame.given.put(number, made.address)
-            if self.steering is None:
+            if self.control_flow is None:
                 self._do(frame, outputs, cancel)
             else:  # of zeros loops might have no end
-                self._prepare_steered(frame, frame.given.address)
-                warm_up(self, frame, self.steering)
+                self._prepare_control_flow(frame, frame.given.address)
+                warm_up(self, frame, self.control_flow)
             queue.synchronize()
             queue.forget()
             frame.take_fault()  # of zeros, which say nothing about the feeds
@@ -234,7 +234,7 @@ class RunsCaptured(Walks):
         reservation: Reservation,
         queue: Stream,
         feeds: Sequence[Any],
-        wanted: Wanted,
+        wanted: OutputPlacement,
         cancel: CancelFlag | None,
     ) -> list[Any]:
         frame, kept = reservation.frame, reservation.kept
@@ -268,10 +268,10 @@ class RunsCaptured(Walks):
         kept += [*given, *made]
         frame.launches.use_stream(queue)
         try:
-            if self.steering is None:
+            if self.control_flow is None:
                 self._do(frame, made, cancel)
             else:
-                self._record_steered(frame, self.steering)
+                self._record_control_flow(frame, self.control_flow)
         finally:
             frame.launches.use_stream(frame.own_queue)
         for work, result in zip(made, given, strict=True):
@@ -280,13 +280,13 @@ class RunsCaptured(Walks):
                 call("cuMemcpyAsync", to, work.address, work.nbytes, queue.handle)
         return given
 
-    def _record_steered(self, frame: CudaFrame, steering: Steering) -> None:
+    def _record_control_flow(self, frame: CudaFrame, control_flow: DeviceControlFlow) -> None:
         """Record a run that the device steers; each replay begins with the table as it is now."""
-        self._prepare_steered(frame, frame.given.address)
+        self._prepare_control_flow(frame, frame.given.address)
         frame.launches.send()
         frame.launches.use_table()
         try:
-            record(self, frame, steering)
+            record(self, frame, control_flow)
         finally:
             frame.launches.use_arguments()
 

@@ -15,9 +15,9 @@ from sardonyx.cuda.memory.row_writer import rows_of, write_rows
 from sardonyx.cuda.memory.values import CudaArray, CudaMemory
 from sardonyx.runtime import arrays
 from sardonyx.runtime.arena import address_of
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.storage import Array, DeviceArray, Tensor, Wanted, fitted
+from sardonyx.runtime.storage import Array, DeviceArray, OutputPlacement, Tensor, fitted
 
 if TYPE_CHECKING:
     from sardonyx.plan.plan import InputSpec
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 2e-4
 
 
-class Conveyor:
+class CopyStreams:
     """Two streams of copies beside those of runs; events order the three.
 
     Args:
@@ -53,7 +53,7 @@ class Conveyor:
         feeds: list[Any],
         targets: list[Tensor | None],
         cancel: CancelFlag | None = None,
-    ) -> Started:
+    ) -> AsyncRun:
         """Begin a run.
 
         Args:
@@ -66,7 +66,7 @@ class Conveyor:
         rows = zip(feeds, specs, strict=True)
         brought = [self._bring(f, s) if isinstance(f, np.ndarray) else f for f, s in rows]
         places = [t if isinstance(t, DeviceArray) else self._memory for t in targets]
-        started = engine.start(brought, Wanted(places, waits=False), cancel)
+        started = engine.start(brought, OutputPlacement(places, waits=False), cancel)
         names = [info.name for info in engine.outputs]
         rows_out = zip(names, started.results, targets, strict=True)
         found = [self._fetch(name, source, target) for name, source, target in rows_out]
@@ -126,7 +126,7 @@ class Conveyor:
         stream.wait_for(writing.record())
 
 
-class _Conveyed(Started):
+class _Conveyed(AsyncRun):
     """A run with the copies before and after it.
 
     Args:
@@ -137,18 +137,18 @@ class _Conveyed(Started):
     """
 
     def __init__(
-        self, started: Started, feeds: list[Any], results: list[Any], event: Event
+        self, started: AsyncRun, feeds: list[Any], results: list[Any], event: Event
     ) -> None:
         super().__init__(results)
         self._started, self._feeds, self._event = started, feeds, event
 
     @property
     def is_over(self) -> bool:
-        """See `Started.is_over`."""
+        """See `AsyncRun.is_over`."""
         return self._event.is_over
 
     def finish(self) -> list[Any]:
-        """See `Started.finish`."""
+        """See `AsyncRun.finish`."""
         while self._started.needs_looks and not self._started.is_over:
             time.sleep(_LOOK_SECONDS)
         self._event.synchronize()

@@ -24,19 +24,27 @@ from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.driver.stream import Stream
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.plan.control_flow import Choice, Launch, Loop, Node, Parallel, Turn, Unsteerable
+from sardonyx.plan.control_flow import (
+    ControlChoice,
+    ControlSteps,
+    Launch,
+    Loop,
+    Node,
+    NotOnDevice,
+    ParallelParts,
+)
 from sardonyx.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from sardonyx.cuda.run.launch import Walks
-    from sardonyx.runtime.device_control_flow import Steering
+    from sardonyx.cuda.run.launch import CudaLaunch
+    from sardonyx.runtime.device_control_flow import DeviceControlFlow
 
 
 class LeftToHost(EngineError):
     """The device cannot steer a run after all; the host can."""
 
 
-def find_steering(plan: Plan, device: Device) -> tuple[Steering | None, str]:
+def find_control_flow(plan: Plan, device: Device) -> tuple[DeviceControlFlow | None, str]:
     """How a device steers a plan; if it does not, why. A plan without steps needs neither."""
     if len(plan.segments) < 2:
         return None, ""
@@ -45,11 +53,11 @@ def find_steering(plan: Plan, device: Device) -> tuple[Steering | None, str]:
         number = f"{version // 1000}.{version % 1000 // 10}"
         return None, f"the driver, for CUDA {number}, has no conditional nodes (12.4 or later)"
     # What writes kernels is not imported for other plans.
-    from sardonyx.runtime.device_control_flow import steering_of
+    from sardonyx.runtime.device_control_flow import control_flow_of
 
     try:
-        return steering_of(plan), ""
-    except Unsteerable as reason:
+        return control_flow_of(plan), ""
+    except NotOnDevice as reason:
         return None, str(reason)
 
 
@@ -59,15 +67,19 @@ class Recorder:
     Args:
         owner: Whose plan it is.
         frame: What the run works in; its table is in use.
-        steering: How.
+        control_flow: How.
         lent: Gets streams that take part until the capture ends; without it parts that need
             nothing of each other follow each other.
     """
 
     def __init__(
-        self, owner: Walks, frame: CudaFrame, steering: Steering, lent: list[Stream] | None
+        self,
+        owner: CudaLaunch,
+        frame: CudaFrame,
+        control_flow: DeviceControlFlow,
+        lent: list[Stream] | None,
     ) -> None:
-        self._owner, self._frame, self._steering = owner, frame, steering
+        self._owner, self._frame, self._control_flow = owner, frame, control_flow
         self._launches, self._device = frame.launches, owner.device
         self._context = owner.device.context
         #: Streams for graphs of nodes, by how deep they lie.
@@ -83,7 +95,7 @@ class Recorder:
         before = self._launches.queue
         try:
             self._launches.clear_halt()
-            self._nodes(self._steering.nodes, 0)
+            self._nodes(self._control_flow.nodes, 0)
         finally:
             self._launches.use_stream(before)
             self._frame.lane = 0
@@ -98,45 +110,47 @@ class Recorder:
                 case Launch(command):
                     self._launch(command)
                     continue
-                case Turn(number) if number in self._steering.checked and place < len(nodes):
+                case ControlSteps(number) if number in self._control_flow.checked and place < len(
+                    nodes
+                ):
                     # The rest, if nothing is wrong.
                     condition = new_condition(queue, self._context)
-                    self._turn(node, condition)
+                    self._control(node, condition)
                     self._add(queue, condition, IF, [nodes[place:]], depth)
                     return
-                case Turn():
-                    self._turn(node)
+                case ControlSteps():
+                    self._control(node)
                 case Loop(first, body, last):
                     condition = new_condition(queue, self._context)
-                    self._turn(first, condition)
+                    self._control(first, condition)
                     self._add(queue, condition, WHILE, [body], depth, last)
-                case Choice():
+                case ControlChoice():
                     self._choice(node, queue, depth)
-                case Parallel(parts):
+                case ParallelParts(parts):
                     self._side_by_side(parts, queue, depth)
             self._is_early = False
 
     def _launch(self, command: int) -> None:
         if command in self._owner.image.hosted:
-            self._frame.lane = self._steering.lanes[command]
+            self._frame.lane = self._control_flow.lanes[command]
             self._owner.call_host(self._frame, command, early=False)
             self._is_early = False
         elif self._launches.launch(command, early=self._is_early):
             self._is_early = True
 
-    def _turn(self, turn: Turn, first: int = 0, second: int = 0) -> None:
-        self._launches.launch_turn(turn, first, second)
+    def _control(self, control: ControlSteps, first: int = 0, second: int = 0) -> None:
+        self._launches.launch_control(control, first, second)
 
-    def _choice(self, choice: Choice, queue: Stream, depth: int) -> None:
+    def _choice(self, choice: ControlChoice, queue: Stream, depth: int) -> None:
         sides = [choice.then, choice.otherwise]
-        is_sure = choice.turn.number not in self._steering.checked
+        is_sure = choice.control.number not in self._control_flow.checked
         if all(sides) and is_sure and self._has_sides:
             condition = new_condition(queue, self._context)
-            self._turn(choice.turn, condition)
+            self._control(choice.control, condition)
             self._add(queue, condition, IF, sides, depth)
             return
         conditions = [new_condition(queue, self._context) if side else 0 for side in sides]
-        self._turn(choice.turn, *conditions)
+        self._control(choice.control, *conditions)
         for condition, side in zip(conditions, sides, strict=True):
             if side:
                 self._add(queue, condition, IF, [side], depth)
@@ -170,7 +184,7 @@ class Recorder:
         kind: int,
         sides: Sequence[Sequence[Node]],
         depth: int,
-        last: Turn | None = None,
+        last: ControlSteps | None = None,
     ) -> None:
         """Add a node, and fill its graphs."""
         graphs = add_node(queue, self._context, condition, kind, len(sides))
@@ -185,17 +199,17 @@ class Recorder:
                     for left in range(passes - 1, -1, -1):
                         self._nodes(side, depth + 1)
                         if last is not None:
-                            self._turn(last, 0 if left else condition)
+                            self._control(last, 0 if left else condition)
                 finally:
                     self._launches.use_stream(queue)
 
 
-def warm_up(owner: Walks, frame: CudaFrame, steering: Steering) -> None:
+def warm_up(owner: CudaLaunch, frame: CudaFrame, control_flow: DeviceControlFlow) -> None:
     """Let libraries do their calls once: what they load or allocate late is there then."""
     if not owner.image.hosted:
         return
     for number in sorted(owner.image.hosted):
-        frame.lane = steering.lanes[number]
+        frame.lane = control_flow.lanes[number]
         owner.call_host(frame, number)
     frame.lane = 0
     frame.queue.synchronize()
@@ -204,7 +218,10 @@ def warm_up(owner: Walks, frame: CudaFrame, steering: Steering) -> None:
 
 
 def record(
-    owner: Walks, frame: CudaFrame, steering: Steering, lent: list[Stream] | None = None
+    owner: CudaLaunch,
+    frame: CudaFrame,
+    control_flow: DeviceControlFlow,
+    lent: list[Stream] | None = None,
 ) -> None:
     """Capture a plan to the graph that the frame's stream is captured to; see `Recorder`."""
-    Recorder(owner, frame, steering, lent).record()
+    Recorder(owner, frame, control_flow, lent).record()

@@ -14,19 +14,19 @@ from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.driver.stream import Event, Stream
 from sardonyx.cuda.libraries.libraries import Libraries
 from sardonyx.cuda.memory import staging
-from sardonyx.cuda.memory.arena import Arena, Block
-from sardonyx.cuda.memory.memory import DeviceMemory
+from sardonyx.cuda.memory.arena import Arena, MemoryBlock
+from sardonyx.cuda.memory.memory import RunMemory
 from sardonyx.cuda.memory.values import CudaMemory
-from sardonyx.cuda.run.device_control_flow import find_steering
+from sardonyx.cuda.run.device_control_flow import find_control_flow
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.plan.control_flow import commands_in_loops, fault_of_turn, stretches_of
+from sardonyx.plan.control_flow import commands_in_loops, fault_of_control, stretches_of
 from sardonyx.plan.plan import Command, Plan, PointerArgument
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import Memory
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 
@@ -36,7 +36,7 @@ _ALIGNMENT = 256
 LEAST_COMMANDS = 12
 
 
-class Resident(Executable):
+class DeviceState(Executable):
     """The part of `executor.CudaExecutable` that lasts from run to run.
 
     Args:
@@ -52,8 +52,8 @@ class Resident(Executable):
         copies_apart: Whether feeds and results of the host are copied in streams of their own.
 
     Attributes:
-        steering: How the device steers runs; None if it does not.
-        unsteerable: Why it does not, if there is anything to be steered.
+        control_flow: How the device steers runs; None if it does not.
+        not_on_device: Why it does not, if there is anything to be steered.
         mapped: Whether the host steers: it reads values of the device on the way.
         stretches: Then: what becomes a graph between its steps, by the first command.
     """
@@ -68,17 +68,17 @@ class Resident(Executable):
         arena: Arena | None,
         libraries: Libraries | None,
         steers: bool = True,
-        shares: Resident | None = None,
+        shares: DeviceState | None = None,
         copies_apart: bool = False,
         by_command: bool = False,
     ) -> None:
         self.device, self.module, self.copies_apart = device, module, copies_apart
-        self.steering, self.unsteerable = None, "the host was asked to steer"
+        self.control_flow, self.not_on_device = None, "the host was asked to steer"
         if steers:
-            self.steering, self.unsteerable = find_steering(plan, device)
-        if self.steering is not None:
-            plan = self.steering.plan
-        self.mapped = len(plan.segments) > 1 and self.steering is None
+            self.control_flow, self.not_on_device = find_control_flow(plan, device)
+        if self.control_flow is not None:
+            plan = self.control_flow.plan
+        self.mapped = len(plan.segments) > 1 and self.control_flow is None
         self.device_memory = CudaMemory(device, arena)
         if shares is None:
             with device.entered():
@@ -87,8 +87,8 @@ class Resident(Executable):
             self._weights, self._addresses = shares._weights, shares._addresses
         self.libraries = libraries or Libraries({})
         self._calls = self.libraries.calls_of(plan)
-        if self.steering is not None:  # a library's arguments are part of the graph
-            for number in self.steering.varying:
+        if self.control_flow is not None:  # a library's arguments are part of the graph
+            for number in self.control_flow.varying:
                 self._calls.pop(number, None)
         elif self.mapped:  # in a loop native code would stop for them in each trip
             for number in commands_in_loops(plan):
@@ -101,7 +101,9 @@ class Resident(Executable):
         hosted = {*self._calls, *self.stretches}
         if by_command:
             hosted = {k for k, command in enumerate(plan.commands) if isinstance(command, Command)}
-        self.image = Image(plan, module, constants, Team(), remote=self._addresses, hosted=hosted)
+        self.image = PlanTables(
+            plan, module, constants, Team(), remote=self._addresses, hosted=hosted
+        )
         super().__init__(plan, module, constants, budget=budget, image=self.image)
         self.device_memory.arena.reclaim_from(self)
 
@@ -132,10 +134,10 @@ class Resident(Executable):
         budget: Budget | None,
         uses: dict[Stream | None, Event] | None = None,
     ) -> Memory:
-        """New memory for values of a run; see `DeviceMemory`."""
-        return DeviceMemory(self.device_memory.arena, purpose, budget, uses)
+        """New memory for values of a run; see `RunMemory`."""
+        return RunMemory(self.device_memory.arena, purpose, budget, uses)
 
-    def _upload(self, constants: Sequence[Array]) -> tuple[Block, list[int]]:
+    def _upload(self, constants: Sequence[Array]) -> tuple[MemoryBlock, list[int]]:
         """Copy the constants; gives their memory, and their addresses."""
         sizes = [-(-max(1, a.nbytes) // _ALIGNMENT) * _ALIGNMENT for a in constants]
         weights = self.device_memory.arena.allocate(sum(sizes), "weights", exact=True)
@@ -143,7 +145,7 @@ class Resident(Executable):
         stream = self.device.copying
         for array, size in zip(constants, sizes, strict=True):
             kept = staging.upload(at, np.ascontiguousarray(array), stream)
-            if isinstance(kept, Block):  # it may be used again for what comes next
+            if isinstance(kept, MemoryBlock):  # it may be used again for what comes next
                 kept.uses[stream] = stream.record()
             found.append(at)
             at += size
@@ -238,7 +240,7 @@ class Resident(Executable):
         fault = frame.take_fault()
         if fault is not None:
             code, *rest = fault
-            if fault_of_turn(code)[0]:
+            if fault_of_control(code)[0]:
                 raise refusals.turned(code, rest[1], rest[2], frame, self.image)
             for name, value in zip(("command", "a", "b", "c"), rest, strict=True):
                 frame.note_fault(name, value)

@@ -23,10 +23,10 @@ from sardonyx.cuda.driver.stream import Stream
 from sardonyx.cuda.libraries.background import WALKS
 from sardonyx.cuda.libraries.libraries import Libraries
 from sardonyx.cuda.memory.arena import Arena
-from sardonyx.cuda.memory.growable_values import CudaRooms
+from sardonyx.cuda.memory.growable_values import CudaGrowableBuffers
 from sardonyx.cuda.memory.values import CudaArray
-from sardonyx.cuda.run.async_runs import CudaStarted
-from sardonyx.cuda.run.binding import Result, give_feed, leave, spans_of
+from sardonyx.cuda.run.async_runs import CudaAsyncRun
+from sardonyx.cuda.run.binding import DeviceResult, give_feed, leave, spans_of
 from sardonyx.cuda.run.captured import RunsCaptured
 from sardonyx.cuda.run.device_control_flow import LeftToHost
 from sardonyx.cuda.run.frame import CudaFrame
@@ -35,18 +35,18 @@ from sardonyx.cuda.run.marks import MARKS, find_nvtx
 from sardonyx.cuda.run.timing import TIMES
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime import refusals
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame import Result as ResultType
-from sardonyx.runtime.growable_buffer import Rooms
-from sardonyx.runtime.storage import Array, Wanted
+from sardonyx.runtime.growable_buffer import GrowableBuffers
+from sardonyx.runtime.storage import Array, OutputPlacement
 
 if TYPE_CHECKING:
     from sardonyx.runtime.executable import Executable
     from sardonyx.runtime.recording import Sink
-    from sardonyx.store.model_record import Record
+    from sardonyx.store.model_record import ModelRecord
 
 _logger = get_logger("cuda")
 #: So many captures that fail in a row, and there are no more.
@@ -108,7 +108,7 @@ class CudaExecutable(RunsCaptured):
         self._default_queue = device.callers_stream(stream) if stream else None
         #: Commands that no library did when they were last done.
         self._undone: set[int] = set()
-        self._rooms = CudaRooms(self.device_memory)
+        self._growable_buffers = CudaGrowableBuffers(self.device_memory)
         self._types = [spec.dtype.stored for spec in plan.inputs]
         self._purposes = [f"output {spec.name}" for spec in plan.outputs]
         self.graph_mode, self._failures = graphs, 0
@@ -124,7 +124,7 @@ class CudaExecutable(RunsCaptured):
         if self._marks is not None:
             return "each node is marked for NVTX (SARDONYX_NVTX)"
         if self.mapped:
-            return f"the host reads sizes or conditions that the run computes: {self.unsteerable}"
+            return f"the host reads sizes or conditions that the run computes: {self.not_on_device}"
         if self._host is not None:
             return "the host draws keys of random numbers in each run"
         return ""
@@ -133,14 +133,14 @@ class CudaExecutable(RunsCaptured):
 
     def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Any]:
         """See `Executable.run`; NumPy arrays are copied to the device and back."""
-        wanted = Wanted([None] * len(self.plan.outputs))
+        wanted = OutputPlacement([None] * len(self.plan.outputs))
         if self._default_queue is not None and self.callers_capture(wanted) is not None:
             wanted = replace(wanted, is_captured=True)
         return self.run_to(feeds, wanted, cancel)
 
     @on_device
     def run_to(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """See `Executable.run_to`."""
         if wanted.is_captured:
@@ -186,7 +186,7 @@ class CudaExecutable(RunsCaptured):
             )  # fmt: skip
             token = TIMES.set(None)
             try:
-                CudaExecutable.run_to(self, feeds, Wanted([None] * len(self.plan.outputs)))
+                CudaExecutable.run_to(self, feeds, OutputPlacement([None] * len(self.plan.outputs)))
             finally:
                 TIMES.reset(token)
         return self._by_command
@@ -208,7 +208,7 @@ class CudaExecutable(RunsCaptured):
 
     def _is_for_host(self) -> bool:
         """Whether a run is to be no graph, which the device needs to steer it."""
-        if self.steering is None:
+        if self.control_flow is None:
             return False
         by_kernel = TIMES.get() is not None or (MARKS.get() or self._marks) is not None
         return by_kernel or bool(self._no_graph) or GRAPH_ID.get() < 0
@@ -222,7 +222,7 @@ class CudaExecutable(RunsCaptured):
         try:
             super()._resolve(frame)
         except SardonyxError as error:
-            if self.steering is not None and self._may_be_refused:
+            if self.control_flow is not None and self._may_be_refused:
                 raise LeftToHost(str(error)) from error
             raise
 
@@ -232,14 +232,14 @@ class CudaExecutable(RunsCaptured):
         return not self.mapped
 
     @property
-    def rooms(self) -> Rooms | None:
-        """See `Executable.rooms`."""
-        return None if self.mapped else self._rooms
+    def growable_buffers(self) -> GrowableBuffers | None:
+        """See `Executable.growable_buffers`."""
+        return None if self.mapped else self._growable_buffers
 
     @on_device
     def start(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
-    ) -> Started:
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
+    ) -> AsyncRun:
         """See `Executable.start`."""
         if self.mapped or self._is_for_host():
             return super().start(feeds, wanted, cancel)
@@ -252,7 +252,7 @@ class CudaExecutable(RunsCaptured):
         if wanted.stream is None and all(target is own for target in wanted.targets):
             begun = self.start_alike(tuple(feeds)) if len(feeds) == self._input_count else None
             if begun is not None:
-                return CudaStarted(self, *begun, cancel)
+                return CudaAsyncRun(self, *begun, cancel)
         frame, queue = self._frame_for(wanted)
         try:
             results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), cancel)
@@ -261,9 +261,9 @@ class CudaExecutable(RunsCaptured):
             if isinstance(error, LeftToHost):
                 return self.by_host.start(feeds, wanted, cancel)
             raise
-        return CudaStarted(self, frame, results, cancel)
+        return CudaAsyncRun(self, frame, results, cancel)
 
-    def _frame_for(self, wanted: Wanted) -> tuple[CudaFrame, Stream | None]:
+    def _frame_for(self, wanted: OutputPlacement) -> tuple[CudaFrame, Stream | None]:
         """A frame, and the stream of its run; None for its own."""
         queue = self._chosen_queue(wanted)
         return self._take_for(queue), queue
@@ -273,7 +273,7 @@ class CudaExecutable(RunsCaptured):
         frame: CudaFrame,
         queue: Stream | None,
         feeds: Sequence[Any],
-        wanted: Wanted,
+        wanted: OutputPlacement,
         cancel: CancelFlag | None,
     ) -> list[Any]:
         kept: list[Any] = []
@@ -313,12 +313,12 @@ class CudaExecutable(RunsCaptured):
         self,
         frame: CudaFrame,
         feeds: Sequence[Any],
-        wanted: Wanted,
+        wanted: OutputPlacement,
         cancel: CancelFlag | None,
         kept: list[Any],
     ) -> list[Any]:
         own, taken = self.device_memory, None
-        results: list[Result | CudaArray | None] = [None] * len(self.plan.outputs)
+        results: list[DeviceResult | CudaArray | None] = [None] * len(self.plan.outputs)
         apart: dict[int, CudaArray] = {}
 
         def make(k: int, found: ResultType) -> CudaArray:
@@ -328,7 +328,7 @@ class CudaExecutable(RunsCaptured):
                 made = results[k] = own.empty(*found, self._purposes[k], frame.queue)
                 return made
             taken = spans_of(feeds) if taken is None else taken
-            result = Result(frame, self.plan.outputs[k].name, *found, target, taken)
+            result = DeviceResult(frame, self.plan.outputs[k].name, *found, target, taken)
             results[k] = result
             return result.array
 
@@ -348,7 +348,9 @@ class CudaExecutable(RunsCaptured):
         finally:
             frame.make = None
         frame.copy_out(apart)
-        given: list[Any] = [r.finish(frame, kept) if isinstance(r, Result) else r for r in results]
+        given: list[Any] = [
+            r.finish(frame, kept) if isinstance(r, DeviceResult) else r for r in results
+        ]
         if frame.graph is not None and not kept:
             self.remember_shapes(frame, frame.graph, feeds, version)
         if not wanted.waits:
@@ -388,7 +390,7 @@ class CudaExecutable(RunsCaptured):
             outputs[number] = frame.make(number, frame.result(number))
         frame.give(segment, {k: outputs[k] for k in self._image.later[segment]})
 
-    def recorded(self, record: Record, sink: Sink) -> Executable:
+    def recorded(self, record: ModelRecord, sink: Sink) -> Executable:
         """See `Executable.recorded`."""
         from sardonyx.cuda.run.recording import RecordedCudaExecutable
 
@@ -414,14 +416,14 @@ class CudaExecutable(RunsCaptured):
         text = f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"
         if self.stretches:
             text += f"; {len(self.stretches)} parts of a run, since {self._no_graph}"
-        if self.steering is not None:
-            count = len(self.steering.turns)
+        if self.control_flow is not None:
+            count = len(self.control_flow.controls)
             text += f"; {count} turns in each decide on branches, loops and sizes"
         return [text, *others]
 
     def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:
         """See `Executable.run_into`."""
-        found = self.run_to(feeds, Wanted(list(outputs)), cancel)
+        found = self.run_to(feeds, OutputPlacement(list(outputs)), cancel)
         for target, result in zip(outputs, found, strict=True):
             if target.shape != result.shape:
                 raise Fail(message("run", "An array to write to does not fit"))

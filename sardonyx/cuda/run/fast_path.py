@@ -19,14 +19,14 @@ from sardonyx.cuda.memory import staging
 from sardonyx.cuda.memory.arena import room_for
 from sardonyx.cuda.memory.values import CudaArray, CudaMemory
 from sardonyx.cuda.run.binding import KERNEL_ALIGNMENT, meet
-from sardonyx.cuda.run.device_state import Resident
+from sardonyx.cuda.run.device_state import DeviceState
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.cuda.run.graphs import GRAPH_ID, Graph
+from sardonyx.cuda.run.graphs import GRAPH_ID, RunGraph
 from sardonyx.cuda.run.replaying import Replay
 from sardonyx.native.layout import WORD
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.storage import Wanted, size_of
+from sardonyx.runtime.storage import OutputPlacement, size_of
 
 #: Bits that the address of a feed must not have.
 UNALIGNED = KERNEL_ALIGNMENT - 1
@@ -36,7 +36,7 @@ UNALIGNED = KERNEL_ALIGNMENT - 1
 _WAIT, _FETCH, _LEAVE = range(3)
 
 
-class Alike:
+class LikeRun:
     """What the next run is compared with.
 
     Attributes:
@@ -62,7 +62,7 @@ class Alike:
         self,
         feeds: Sequence[Any],
         results: Iterable[tuple[tuple[int, ...], Any, str]],
-        graph: Graph,
+        graph: RunGraph,
         is_fixed: bool,
         version: int,
         queue: Stream,
@@ -94,21 +94,21 @@ class Alike:
             self.queue = queue
             self.aim(self.graph, self.waits)
 
-    def aim(self, graph: Graph, waits: bool) -> None:
+    def aim(self, graph: RunGraph, waits: bool) -> None:
         """Have the next run replay a graph, and native code wait for it, or not."""
         assert self.replay is not None  # noqa: S101 - runs make it before
         self.graph, self.waits = graph, waits
         self.replay.aim(graph.handle, self.queue.handle, waits)
 
 
-class RunsAlike(Resident):
+class CudaFastPath(DeviceState):
     """The part of `executor.CudaExecutable` for such runs."""
 
     _default_queue: Stream | None
     _purposes: list[str]
 
     def remember_shapes(
-        self, frame: CudaFrame, graph: Graph, feeds: Sequence[Any], version: int
+        self, frame: CudaFrame, graph: RunGraph, feeds: Sequence[Any], version: int
     ) -> None:
         """After a run that was a graph: the next may be alike.
 
@@ -117,8 +117,8 @@ class RunsAlike(Resident):
         frame.alike = None
         results = [(*r, p) for r, p in zip(frame.results, self._purposes, strict=True) if r]
         if all(type(f) is CudaArray for f in feeds) and len(results) == len(self._purposes):
-            is_fixed = self.steering is None and not frame.launches.moving
-            frame.alike = Alike(feeds, results, graph, is_fixed, version, frame.queue)
+            is_fixed = self.control_flow is None and not frame.launches.moving
+            frame.alike = LikeRun(feeds, results, graph, is_fixed, version, frame.queue)
 
     def run_alike(
         self,
@@ -188,7 +188,11 @@ class RunsAlike(Resident):
         frame.take_fault()
 
     def follow(
-        self, frame: CudaFrame, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None
+        self,
+        frame: CudaFrame,
+        feeds: Sequence[Any],
+        wanted: OutputPlacement,
+        cancel: CancelFlag | None,
     ) -> list[Any] | None:
         """A run that has begun in any stream, if it is like the frame's last; else None."""
         alike = frame.alike
@@ -205,7 +209,7 @@ class RunsAlike(Resident):
         end = _WAIT if wanted.waits else _LEAVE
         return self._replay(frame, alike, feeds, wanted.targets, end, cancel)
 
-    def _may_come_next(self, frame: CudaFrame, alike: Alike) -> bool:
+    def _may_come_next(self, frame: CudaFrame, alike: LikeRun) -> bool:
         """Whether a run in the stream of plain runs can be the graph of the frame's last run."""
         queue, busy, own = frame.queue, frame.busy, self._default_queue
         return (
@@ -217,14 +221,14 @@ class RunsAlike(Resident):
             and not (own is not None and is_captured(own))
         )
 
-    def _is_current(self, alike: Alike) -> bool:
+    def _is_current(self, alike: LikeRun) -> bool:
         """Whether such a run now would do the same."""
         return alike.number == GRAPH_ID.get() and (
             not self._calls or alike.version == self.libraries.version
         )
 
     def _takes(
-        self, frame: CudaFrame, alike: Alike, feeds: Sequence[Any], targets: Sequence[Any] | None
+        self, frame: CudaFrame, alike: LikeRun, feeds: Sequence[Any], targets: Sequence[Any] | None
     ) -> bool:
         """Whether a run has the shapes of the last, on memory of the device; it waits for that."""
         device, given = self.device, (alike.replay or alike.replay_in(frame)).given
@@ -257,7 +261,7 @@ class RunsAlike(Resident):
         return True
 
     def _bound(
-        self, alike: Alike, feeds: Sequence[Any], targets: Sequence[Any]
+        self, alike: LikeRun, feeds: Sequence[Any], targets: Sequence[Any]
     ) -> list[CudaArray] | None:
         """Memory that results are to be written to; None if it is no plain memory of the device."""
         found, own = list[CudaArray](), self.device_memory
@@ -279,7 +283,7 @@ class RunsAlike(Resident):
     def _replay(
         self,
         frame: CudaFrame,
-        alike: Alike,
+        alike: LikeRun,
         feeds: Sequence[Any],
         targets: Sequence[Any] | None,
         end: int,
@@ -337,11 +341,11 @@ class RunsAlike(Resident):
                 raise cancel.error("run")
         return results
 
-    def _prepare(self, frame: CudaFrame, alike: Alike, replay: Replay) -> bool:
+    def _prepare(self, frame: CudaFrame, alike: LikeRun, replay: Replay) -> bool:
         """Find the graph of a run, and write what turns of the device need; False: the long way."""
         if (
             replay.rewrite()
-            and self.steering is not None
+            and self.control_flow is not None
             and not self._place_again(frame, alike, replay)
         ):
             return False
@@ -355,7 +359,7 @@ class RunsAlike(Resident):
             alike.aim(graph, alike.waits)
         return graph is not None
 
-    def _place_again(self, frame: CudaFrame, alike: Alike, replay: Replay) -> bool:
+    def _place_again(self, frame: CudaFrame, alike: LikeRun, replay: Replay) -> bool:
         """Have native code write all addresses: turns of the device use more than arguments."""
         given = replay.given
         for number, shape, _ in alike.feeds:
@@ -395,7 +399,7 @@ def _wait_for(frame: CudaFrame, feeds: Sequence[CudaArray], targets: Sequence[Cu
 
 
 def heard(
-    owner: RunsAlike, frame: CudaFrame, needs_look: bool, cancel: CancelFlag | None = None
+    owner: CudaFastPath, frame: CudaFrame, needs_look: bool, cancel: CancelFlag | None = None
 ) -> None:
     """After a run for which somebody has waited; `needs_look` is as of the frame."""
     if frame.busy is not None:

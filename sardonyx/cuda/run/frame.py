@@ -12,9 +12,9 @@ from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.driver.stream import Event, Stream
 from sardonyx.cuda.memory import staging
 from sardonyx.cuda.memory.copies import Copies
-from sardonyx.cuda.memory.memory import DeviceMemory
+from sardonyx.cuda.memory.memory import RunMemory
 from sardonyx.cuda.run.binding import Records
-from sardonyx.cuda.run.graphs import Graph, Graphs
+from sardonyx.cuda.run.graphs import Graphs, RunGraph
 from sardonyx.cuda.run.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.run.replaying import Replay
 from sardonyx.kernel.language.context import FAULT_LOCK, FIELDS, SIZE_BYTES
@@ -27,10 +27,10 @@ from sardonyx.runtime.frame import Frame, Result
 
 if TYPE_CHECKING:
     from sardonyx.cuda.memory.values import CudaArray
-    from sardonyx.cuda.run.device_state import Resident
-    from sardonyx.cuda.run.fast_path import Alike
+    from sardonyx.cuda.run.device_state import DeviceState
+    from sardonyx.cuda.run.fast_path import LikeRun
     from sardonyx.cuda.run.timing import Timeline
-    from sardonyx.runtime.plan_tables import Image
+    from sardonyx.runtime.plan_tables import PlanTables
 
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
@@ -69,14 +69,14 @@ class CudaFrame(Frame):
     """
 
     __slots__ = (
-        "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_steering",
+        "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_control_flow",
         "_unscheduled", "_uses", "_workspaces", "alike", "busy", "copied", "copies",
         "feeds", "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make",
         "memory", "own_queue", "passes", "queue", "stands_in", "timeline",
         "waited",
     )  # fmt: skip
 
-    def __init__(self, owner: Resident) -> None:
+    def __init__(self, owner: DeviceState) -> None:
         self._device, self.memory, self.is_mapped = owner.device, owner.device_memory, owner.mapped
         self._uses: dict[Stream | None, Event] = {}
         uses = self._uses
@@ -86,12 +86,12 @@ class CudaFrame(Frame):
         self.queue = self.own_queue = owner.device.lend_stream()
         self.copies = Copies(owner.device if owner.copies_apart else None)
         self.busy: tuple[Stream, Event] | None = None
-        self.graph: Graph | None = None
-        self.alike: Alike | None = None
+        self.graph: RunGraph | None = None
+        self.alike: LikeRun | None = None
         self.copied: frozenset[tuple[str, int]] = frozenset()
-        self._stand_ins: dict[tuple[str, int], DeviceMemory] = {}
+        self._stand_ins: dict[tuple[str, int], RunMemory] = {}
         self.waited: set[str] = set()
-        plan, steering = owner.plan, owner.steering
+        plan, control_flow = owner.plan, owner.control_flow
         self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
         # Native code asks for the outputs whose shapes are known from the start, and no others.
         known = [plan.outputs[k] for k in owner.image.later[0]] if owner.mapped else plan.outputs
@@ -102,16 +102,16 @@ class CudaFrame(Frame):
         # Behind the contexts there are zeros: nothing cancels a kernel, no thread block has drawn
         # a ticket, and no thread has found a fault.
         arena = owner.device_memory.arena
-        self._contexts = DeviceMemory(arena, "contexts of kernels", uses=uses)
-        self._lanes = steering.lanes if steering is not None else {}
+        self._contexts = RunMemory(arena, "contexts of kernels", uses=uses)
+        self._lanes = control_flow.lanes if control_flow is not None else {}
         self._contexts.grow(self._lane_place(self._lane_count))
         tables = [self.table("arguments")]
         world = tables[0]
-        self._steering = steering
-        self.is_patient = steering is None or not steering.has_loops
+        self._control_flow = control_flow
+        self.is_patient = control_flow is None or not control_flow.has_loops
         self.passes: dict[int, int] = {}
-        self._unscheduled = steering.unscheduled if steering is not None else ()
-        if steering is not None:
+        self._unscheduled = control_flow.unscheduled if control_flow is not None else ()
+        if control_flow is not None:
             tables = [self.table(name) for name in TABLES[:-1]]
             first, last = (self._places[TABLES[k]] for k in (0, -2))
             world = self.words[first.start : last.stop]
@@ -120,15 +120,14 @@ class CudaFrame(Frame):
             (world, tables), self._contexts.address, self.queue, owner.mapped, uses,
         )  # fmt: skip
         # Libraries get copies from the start: there are no runs without a graph meanwhile.
-        self.stands_in = steering is not None and bool(self.launches.moving)
+        self.stands_in = control_flow is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
         self._set("launcher", self.launches.launcher)
-        several = steering is not None and bool(steering.counted)
+        several = control_flow is not None and bool(control_flow.counted)
         self.graphs = Graphs(_GRAPHS_OF_LOOPS if several else len(owner.stretches))
         self.lane = 0
         self._workspaces = [
-            DeviceMemory(arena, "what libraries work in", uses=uses)
-            for _ in range(self._lane_count)
+            RunMemory(arena, "what libraries work in", uses=uses) for _ in range(self._lane_count)
         ]
 
     def __del__(self) -> None:
@@ -149,8 +148,8 @@ class CudaFrame(Frame):
             warps = max(THREADS[1], min(warps, _MOST_SCRATCH // each))
             self.scratch.grow(each * warps)
         self.launches.limit(warps)
-        if self._steering is not None:
-            self.passes = self._steering.passes(self.table("slots"))
+        if self._control_flow is not None:
+            self.passes = self._control_flow.passes(self.table("slots"))
             self.launches.bucket += bytes(self.passes.values())
         self._place_contexts(self.scratch.address, each)
 
@@ -206,7 +205,7 @@ class CudaFrame(Frame):
         return Replay(self._device, self.launches, self._found.address, count, writes)
 
     @property
-    def image(self) -> Image:
+    def image(self) -> PlanTables:
         """The plan."""
         return self._image
 
@@ -214,7 +213,7 @@ class CudaFrame(Frame):
         """Let native code do what comes before the commands, but no command."""
         self.go_on(len(self._image.plan.commands))
 
-    def capture(self, walk: Callable[[], None]) -> Graph:
+    def capture(self, walk: Callable[[], None]) -> RunGraph:
         """A graph of what `walk` launches, whose kernels look their arguments up in the table.
 
         Raises:
@@ -225,7 +224,7 @@ class CudaFrame(Frame):
         self.launches.use_table()
         try:
             with self._device.capturing:
-                return Graph(self.own_queue, walk)
+                return RunGraph(self.own_queue, walk)
         finally:
             self.launches.use_arguments()
             self.launches.use_stream(self.queue)
@@ -248,7 +247,7 @@ class CudaFrame(Frame):
         memory = self._stand_ins.get((kind, number))
         if memory is None:
             purpose = f"a copy of {kind} {number} for libraries"
-            memory = DeviceMemory(self.memory.arena, purpose, uses=self._uses)
+            memory = RunMemory(self.memory.arena, purpose, uses=self._uses)
             self._stand_ins[kind, number] = memory
         if size_bytes > memory.capacity_bytes:
             self.queue.synchronize()

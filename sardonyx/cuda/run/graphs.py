@@ -43,7 +43,7 @@ def numbered(number: int) -> Iterator[None]:
 Key = tuple[int, bytes, bytes, int]
 
 
-class Graph:
+class RunGraph:
     """A captured run, ready to be replayed.
 
     Args:
@@ -96,7 +96,7 @@ class Graphs:
 
     def __init__(self, parts: int = 1) -> None:
         self._parts = max(1, parts)
-        self._held: OrderedDict[Key, Graph | None] = OrderedDict()
+        self._held: OrderedDict[Key, RunGraph | None] = OrderedDict()
         self.captures = self.replays = 0
         self._wasted = 0
         #: How many runs had none, by what they have in common but what a library was given.
@@ -105,7 +105,7 @@ class Graphs:
     def __len__(self) -> int:
         return sum(graph is not None for graph in list(self._held.values()))
 
-    def find(self, key: Key) -> Graph | None:
+    def find(self, key: Key) -> RunGraph | None:
         """The graph for a run."""
         found = self._held.get(key)
         if found is not None:
@@ -127,7 +127,7 @@ class Graphs:
         self._keep(key, None)
         return False
 
-    def add(self, key: Key, graph: Graph) -> None:
+    def add(self, key: Key, graph: RunGraph) -> None:
         """Keep a graph."""
         self.captures += 1
         self._wasted += 1
@@ -137,7 +137,7 @@ class Graphs:
         """Whether graphs are of little use, since a library is given something else each time."""
         return self._missed[key[0], key[1], key[3]] >= _MOST_MISSED
 
-    def _keep(self, key: Key, graph: Graph | None) -> None:
+    def _keep(self, key: Key, graph: RunGraph | None) -> None:
         self._held.pop(key, None)
         self._held[key] = graph
         most = MOST_GRAPHS * self._parts

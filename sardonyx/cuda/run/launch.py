@@ -19,12 +19,12 @@ from sardonyx.cuda.driver.driver import call, error_text
 from sardonyx.cuda.driver.stream import Stream
 from sardonyx.cuda.interop.tensor_runs import TensorRuns
 from sardonyx.cuda.libraries.background import WALKS
-from sardonyx.cuda.libraries.libraries import Place
+from sardonyx.cuda.libraries.libraries import CallPlace
 from sardonyx.cuda.libraries.rehearsal import Rehearsal
 from sardonyx.cuda.memory import staging
 from sardonyx.cuda.run.device_control_flow import LeftToHost, record, warm_up
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.cuda.run.graphs import GRAPH_ID, Graph, Key
+from sardonyx.cuda.run.graphs import GRAPH_ID, Key, RunGraph
 from sardonyx.cuda.run.launching import PinnedWords
 from sardonyx.cuda.run.marks import MARKS, Nvtx, name_of
 from sardonyx.cuda.run.timing import TIMES, Timeline, Times
@@ -32,14 +32,14 @@ from sardonyx.plan.plan import Command
 from sardonyx.runtime.frame import Frame
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.device_control_flow import Steering
+    from sardonyx.runtime.device_control_flow import DeviceControlFlow
 
 _logger = get_logger("cuda")
 #: So many captures that fail in a row, and there are no more.
 _MOST_FAILURES = 3
 
 
-class Walks(TensorRuns):
+class CudaLaunch(TensorRuns):
     """The part of `executor.CudaExecutable` that launches.
 
     Attributes:
@@ -60,8 +60,8 @@ class Walks(TensorRuns):
         """Do a run: replay its graph, or launch one kernel after the other."""
         number, frame.graph = GRAPH_ID.get(), None
         times = TIMES.get()
-        if self.steering is not None:
-            return self._launch_steered(frame, items, self.steering)
+        if self.control_flow is not None:
+            return self._launch_control_flow(frame, items, self.control_flow)
         if times is not None:
             return self._launch_timed(frame, items, outputs, times)
         marks = MARKS.get() or self._marks
@@ -91,36 +91,38 @@ class Walks(TensorRuns):
         graph.launch(frame.queue.handle)
         return 0
 
-    def _launch_steered(self, frame: CudaFrame, items: int, steering: Steering) -> int:
+    def _launch_control_flow(
+        self, frame: CudaFrame, items: int, control_flow: DeviceControlFlow
+    ) -> int:
         """Do a run that the device steers: it is always a graph.
 
         Raises:
             LeftToHost: The driver does not capture it.
         """
-        code = self._prepare_steered(frame, items)
+        code = self._prepare_control_flow(frame, items)
         if code:
             return code
         key = (GRAPH_ID.get(), frame.launches.bucket, frame.launches.fixed, self.plans_version)
         graph = frame.graphs.find(key)
         if graph is None:
-            graph = self._capture_steered(frame, steering)
+            graph = self._capture_control_flow(frame, control_flow)
             frame.graphs.add(key, graph)
         frame.launches.send()
         frame.graph = graph
         graph.launch(frame.queue.handle)
         return 0
 
-    def _prepare_steered(self, frame: CudaFrame, items: int) -> int:
+    def _prepare_control_flow(self, frame: CudaFrame, items: int) -> int:
         """Write the addresses of feeds and results where the device's table is copied from."""
         frame.skip()
         return self._native_execute(frame.address, items, 0)
 
-    def _capture_steered(self, frame: CudaFrame, steering: Steering) -> Graph:
-        self.device.turns.wait()
+    def _capture_control_flow(self, frame: CudaFrame, control_flow: DeviceControlFlow) -> RunGraph:
+        self.device.measurement_gate.wait()
         lent: list[Stream] = []
         try:
-            warm_up(self, frame, steering)
-            graph = frame.capture(lambda: record(self, frame, steering, lent))
+            warm_up(self, frame, control_flow)
+            graph = frame.capture(lambda: record(self, frame, control_flow, lent))
         except SardonyxError as error:
             self._note_failure(error)
             raise LeftToHost(message("CUDA graph", f"It cannot be captured: {error}")) from None
@@ -159,7 +161,7 @@ class Walks(TensorRuns):
         timeline = frame.timeline = Timeline(frame.launches.queue, PinnedWords(self.device, 2))
         try:
             # Background measurements would wait for the held stream, with the driver's locks.
-            with self.device.turns.measurement(), self.device.capturing:
+            with self.device.measurement_gate.measurement(), self.device.capturing:
                 if self.mapped:  # native code stops at each command
                     return self._enter_until_done(frame, items, None, outputs)
                 commands = enumerate(self.plan.commands)
@@ -207,11 +209,11 @@ class Walks(TensorRuns):
         return 0
 
     def _launch_each(self, frame: CudaFrame, items: int, outputs: list[Any]) -> int:
-        self.device.turns.wait()
+        self.device.measurement_gate.wait()
         with WALKS:
             return self._enter_until_done(frame, items, None, outputs)
 
-    def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> Graph | None:
+    def _capture(self, frame: CudaFrame, items: int, outputs: list[Any]) -> RunGraph | None:
         """The graph of a run; None if it cannot be captured.
 
         Something else may have spoilt a capture, such as another library that waits for all of the
@@ -226,8 +228,8 @@ class Walks(TensorRuns):
 
         return self._captured(frame, record)
 
-    def _captured(self, frame: CudaFrame, record: Callable[[], None]) -> Graph | None:
-        self.device.turns.wait()
+    def _captured(self, frame: CudaFrame, record: Callable[[], None]) -> RunGraph | None:
+        self.device.measurement_gate.wait()
         try:
             with WALKS:
                 graph = frame.capture(record)
@@ -266,7 +268,7 @@ class Walks(TensorRuns):
             frame.launches.launch(number)
             frame.go_on(number + 1)
 
-    def _graph_of(self, frame: CudaFrame, stretch: range) -> Graph | None:
+    def _graph_of(self, frame: CudaFrame, stretch: range) -> RunGraph | None:
         """What does some commands in a row; None if they are not captured."""
         number = GRAPH_ID.get()
         if number < 0 or self._no_parts or (MARKS.get() or self._marks) is not None:
@@ -319,7 +321,7 @@ class Walks(TensorRuns):
 
         launches = frame.launches
         is_ready = partial(launches.is_ready, number)
-        place = Place(launches.queue.handle, work_in, rehearse, is_ready)
+        place = CallPlace(launches.queue.handle, work_in, rehearse, is_ready)
         if self.libraries.run(library_call, words, place):
             self._undone.discard(number)
         else:

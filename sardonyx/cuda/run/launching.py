@@ -20,15 +20,15 @@ from sardonyx.cuda.driver.driver import INTERFACE, call, failure
 from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.driver.stream import Event, Stream
 from sardonyx.cuda.memory.arena import Arena
-from sardonyx.cuda.memory.memory import DeviceMemory
+from sardonyx.cuda.memory.memory import RunMemory
 from sardonyx.cuda.memory.staging import pinned_arena
 from sardonyx.kernel.language.context import SIZE_BYTES
 from sardonyx.llvm.ptx import THREADS, early_blocks, waits_itself
 from sardonyx.native.layout import JOB, LAUNCHED, LAUNCHER, STAGING, WORD
-from sardonyx.plan.control_flow import Turn
+from sardonyx.plan.control_flow import ControlSteps
 from sardonyx.plan.plan import Command, PointerArgument
 from sardonyx.runtime.arena import Words, address_of
-from sardonyx.runtime.plan_tables import Image
+from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.storage import array_at
 
 #: The driver's attribute of a launch that lets it begin before the launch in front of it has ended,
@@ -111,14 +111,14 @@ class Launches:
         contexts: Where the kernels' contexts are, in the order of the commands.
         queue: The stream of the frame's work.
         reads: Whether steps of the host read what kernels write.
-        uses: Of the frame's memory, see `DeviceMemory`.
+        uses: Of the frame's memory, see `RunMemory`.
     """
 
     def __init__(
         self,
         arena: Arena,
         module: Module,
-        image: Image,
+        image: PlanTables,
         jobs: Words,
         arguments: Words,
         world: tuple[Words, Sequence[Words]],
@@ -140,7 +140,7 @@ class Launches:
         #: Values of the latter, once they are known.
         self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
-        self._table = DeviceMemory(arena, "arguments of kernels", uses=uses)
+        self._table = RunMemory(arena, "arguments of kernels", uses=uses)
         # Behind it there is a word by which turns tell each other that something is wrong.
         self._world, self._tables = world
         self._content = self._world.data.cast("B")
@@ -342,17 +342,17 @@ class Launches:
         halt = self._table.address + self._world.nbytes
         call("cuMemsetD8Async", halt, 0, WORD, self.queue.handle)
 
-    def launch_turn(self, turn: Turn, first: int, second: int) -> None:
+    def launch_control(self, control: ControlSteps, first: int, second: int) -> None:
         """Launch a turn, which works on the table on the device.
 
         Args:
-            turn: Which.
+            control: Which.
             first, second: What the driver calls its conditions; 0 for none.
         """
         start = address_of(self._world)
         tables = [self._table.address + address_of(t) - start for t in self._tables]
         halt = self._table.address + self._world.nbytes
-        context = self._contexts + turn.command * SIZE_BYTES
+        context = self._contexts + control.command * SIZE_BYTES
         values = np.array([*tables, halt, first, second, 1, context, 0], np.int64)
         addresses = address_of(values) + WORD * np.arange(len(values))
         record = np.zeros(LAUNCHED.words, np.int64)
@@ -361,14 +361,14 @@ class Launches:
             "block_yz": THREADS[1] | 1 << 32, "stream": self.queue.handle,
         }  # fmt: skip
         _fill(record, LAUNCHED.names, given)
-        function = int(self._module.function(turn.name))
+        function = int(self._module.function(control.name))
         launch_kernel(
             address_of(record) + WORD * LAUNCHED["grid_xy"], function, address_of(addresses)
         )
 
 
 def library_words(
-    image: Image, numbers: Iterable[int]
+    image: PlanTables, numbers: Iterable[int]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], frozenset[tuple[str, int]]]:
     """Places of the arguments of some commands' calls: addresses of feeds and results, others.
 

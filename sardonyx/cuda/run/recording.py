@@ -11,11 +11,11 @@ from typing import Any
 from sardonyx.cuda.run.executable import CudaExecutable
 from sardonyx.cuda.run.frame import CudaFrame
 from sardonyx.cuda.run.timing import TIMES, Times, measured
-from sardonyx.runtime.async_runs import Started
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.recording import DeviceSpan, RunTrace, Sink
-from sardonyx.runtime.storage import Wanted
-from sardonyx.store.model_record import Record
+from sardonyx.runtime.storage import OutputPlacement
+from sardonyx.store.model_record import ModelRecord
 
 _NO_GRAPH = (
     "on the GPU: profiled runs are no CUDA graphs, each kernel is launched and timed by itself, and"
@@ -29,11 +29,11 @@ class RecordedCudaExecutable(CudaExecutable):
     A run is over when its call is, and no graph: see `timing`.
     """
 
-    _record: Record
+    _record: ModelRecord
     _sink: Sink
 
     @staticmethod
-    def of(base: CudaExecutable, record: Record, sink: Sink) -> RecordedCudaExecutable:
+    def of(base: CudaExecutable, record: ModelRecord, sink: Sink) -> RecordedCudaExecutable:
         """What runs the same plan, and gives `sink` a trace of each run."""
         made = copy.copy(base)
         made.__class__ = RecordedCudaExecutable
@@ -42,7 +42,7 @@ class RecordedCudaExecutable(CudaExecutable):
         return made
 
     def run_to(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """See `Executable.run_to`."""
         trace = RunTrace(self.plan, self._record, time.perf_counter_ns())
@@ -83,10 +83,10 @@ class RecordedCudaExecutable(CudaExecutable):
         return False
 
     def start(
-        self, feeds: Sequence[Any], wanted: Wanted, cancel: CancelFlag | None = None
-    ) -> Started:
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
+    ) -> AsyncRun:
         """See `Executable.start`; the run is over afterwards."""
-        return Started(self.run_to(feeds, wanted, cancel))
+        return AsyncRun(self.run_to(feeds, wanted, cancel))
 
 
 def _remark(times: Times) -> str:

@@ -13,7 +13,7 @@ from dataclasses import field
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.records import dataclass
 from sardonyx.host.patterns.classes import PERL, Characters
-from sardonyx.host.patterns.syntax import Either, One, Part, PatternError, Place, Repeat, Row
+from sardonyx.host.patterns.syntax import Either, One, Part, PatternError, Position, Repeat, Row
 
 _MOST_STATES = 20_000
 _MOST_ENTRIES = 50_000
@@ -89,7 +89,7 @@ class Automaton:
         """States for a part, the last of which leads to `then`; gives the first."""
         if isinstance(part, One):
             return self._new(_Step(characters=part.characters, then=[then]))
-        if isinstance(part, Place):
+        if isinstance(part, Position):
             kind = _MIRRORED.get(part.kind, part.kind) if self._mirrored else part.kind
             return self._new(_Step(place=kind, then=[then]))
         if isinstance(part, Row):

@@ -39,7 +39,7 @@ class One:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """A condition on a place: begin, end, line_begin, line_end, word, not_word."""
 
     kind: str
@@ -68,7 +68,7 @@ class Repeat:
     high: int | None
 
 
-Part = One | Place | Row | Either | Repeat
+Part = One | Position | Row | Either | Repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +189,9 @@ class _Parser:
         if sign == ".":
             return One(ANY if self.flags.s else ANY_BUT_NEWLINE)
         if sign == "^":
-            return Place("line_begin" if self.flags.m else "begin")
+            return Position("line_begin" if self.flags.m else "begin")
         if sign == "$":
-            return Place("line_end" if self.flags.m else "end")
+            return Position("line_end" if self.flags.m else "end")
         if sign == "\\":
             return self._escaped(start)
         return self._one([(ord(sign), ord(sign))])
@@ -244,7 +244,7 @@ class _Parser:
         places = {"A": "begin", "z": "end", "b": "word", "B": "not_word"}
         if sign in places:
             self.at += 1
-            return Place(places[sign])
+            return Position(places[sign])
         if sign == "C":
             self.fail("single bytes are not supported", start)
         ranges: list[Range] = []

@@ -19,10 +19,10 @@ from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.expressions.transpose import build_transpose, sums_of
 from sardonyx.kernel.language.builder import Builder, Register
-from sardonyx.kernel.language.compiled import Kernel, Parameters
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import F32, F64, I1, I64
-from sardonyx.kernel.loops.block_sizes import Grain
+from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.long_sums import LONG, LONG_RUN, build_long_sum, long_sum_name
 from sardonyx.kernel.matmul.micro import PART, build_micro, ends_well, micro_name, tile_rows
 from sardonyx.plan.axes import dims_of, extent_of
@@ -46,7 +46,7 @@ class AttentionKernel(AttentionPacking):
         group: What to compute.
         strides: Elements per step along each axis, for every buffer.
         lanes: 32-bit lanes of a vector register.
-        grain: How much a block does.
+        block_sizes: How much a block does.
         name: Symbol name.
         counts: Row counts of its tiles, where the number of rows does not say so.
     """
@@ -56,20 +56,20 @@ class AttentionKernel(AttentionPacking):
         group: Attention,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
-        grain: Grain,
+        block_sizes: BlockSizes,
         name: str,
         counts: tuple[int, ...] = (),
     ) -> None:
         self.group, self.name, self.lanes = group, name, lanes
-        self.vectors, self.block_rows = grain.vectors, grain.rows
-        self.turns = grain.turns
+        self.vectors, self.block_rows = block_sizes.vectors, block_sizes.rows
+        self.transpose_stores = block_sizes.transpose_stores
         self.strides = strides
         self.vector = F32.with_lanes(lanes)
-        self.panel = lanes * grain.vectors
+        self.panel = lanes * block_sizes.vectors
         self.rows, self.keys, self.width = map(extent_of, (group.row, group.key, group.column))
         self.depth = sizes.product(map(extent_of, group.depth))
-        self.over_keys = Panels(self.keys, grain.vectors, lanes)
-        self.over_width = Panels(self.width, grain.vectors, lanes)
+        self.over_keys = Panels(self.keys, block_sizes.vectors, lanes)
+        self.over_width = Panels(self.width, block_sizes.vectors, lanes)
         self.padded = self.over_keys.padded
         #: A row of queries, and of keys before they are turned.
         self.line = sizes.multiply(integer.ceildiv(self.depth, lanes), lanes)
@@ -79,7 +79,7 @@ class AttentionKernel(AttentionPacking):
         #: Whether values may be packed, and whether they may be left where they are.
         self.packs, self.leaves = not few, not many
         #: Whether keys are read where they are if there are a few rows.
-        self.walks_keys = self.leaves and grain.turns
+        self.walks_keys = self.leaves and block_sizes.transpose_stores
 
     def build(self) -> Kernel:
         """The kernel, with what it asks of its caller."""
@@ -92,7 +92,7 @@ class AttentionKernel(AttentionPacking):
             dims += list(dims_of(body))
         for tensor in touched:
             dims += self.strides[tensor]
-        parameters = Parameters(touched, dims)
+        parameters = KernelParameters(touched, dims)
         self.b = b = Builder(self.name, parameters.types(), kind="kernel")
         places = parameters.places(b, self.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
@@ -125,7 +125,7 @@ class AttentionKernel(AttentionPacking):
                 build_long_sum(F32, vectors, self.lanes, apart=True)
                 for vectors in sorted(self.over_width.sizes())
             ]
-        return (*found, build_transpose(F32, self.lanes)) if self.turns else tuple(found)
+        return (*found, build_transpose(F32, self.lanes)) if self.transpose_stores else tuple(found)
 
     def _divide_scratch(self) -> None:
         """What is packed (see `_write`), keys, values, and what a tile of rows needs.
@@ -133,9 +133,9 @@ class AttentionKernel(AttentionPacking):
         That is scores, its result, its queries, lines to turn, two tables.
         """
         b = self.b
-        turned = self.lanes if self.turns else 0
+        turned = self.lanes if self.transpose_stores else 0
         parts = {
-            "kept": 8 if self.turns else 0,
+            "kept": 8 if self.transpose_stores else 0,
             # Squares that are turned reach beyond the last line of keys.
             "keys": sizes.multiply(sizes.add(sizes.multiply(self.padded, self.depth),
                                              self.lanes * self.panel), 4),
@@ -176,7 +176,7 @@ class AttentionKernel(AttentionPacking):
         # A thread gets the blocks of one batch in several calls: `native.walk.forget_kept`.
         # Threads of a device have no scratch from one call to the next.
         kept = self.scratch["kept"]
-        before = b.load(I64, kept) if self.turns else Constant(I64, -1)
+        before = b.load(I64, kept) if self.transpose_stores else Literal(I64, -1)
         packed = b.variable(before, name="packed")
         many = b.lift(True, I1) if not self.leaves else b.compare("ge", self.n_rows, _ROWS)
         blocks = dim(per_batch)
@@ -186,7 +186,7 @@ class AttentionKernel(AttentionPacking):
             axes = self.group.batch
             found = b.coordinates(batch, [extents[axis] for axis in axes])
             level = self.outside.child(dict(zip(map(sizes.variable, axes), found, strict=True)))
-            mark = b.binary("add", batch, 1) if self.turns else batch
+            mark = b.binary("add", batch, 1) if self.transpose_stores else batch
             with b.if_(b.compare("ne", packed.get(), mark)):
                 if not self.walks_keys:
                     self._pack_keys(level)
@@ -196,7 +196,7 @@ class AttentionKernel(AttentionPacking):
                             self._pack_keys(level)
                         self._pack_values(level)
                 packed.set(mark)
-                if self.turns:
+                if self.transpose_stores:
                     b.store(mark, kept)
             low = b.binary("mul", part, self.block_rows)
             high = b.min(b.binary("add", low, self.block_rows), self.n_rows)
@@ -210,7 +210,7 @@ class AttentionKernel(AttentionPacking):
     def _rows_of_tile(self, rest: Operand) -> Operand:
         """How many of the `rest` rows the next tile has: the most that leave no single row."""
         b = self.b
-        count: Operand = Constant(I64, self.counts[-1])
+        count: Operand = Literal(I64, self.counts[-1])
         for rows in reversed(self.counts[:-1]):
             enough = b.compare("ge", rest, rows)
             if not ends_well(rows):
@@ -293,7 +293,7 @@ class AttentionKernel(AttentionPacking):
         b = self.b
         run = b.constant(I64, PART)
         operands = [
-            self.scratch[f"table of {rows}"], Constant(I64, 1), depth, panel, target, run, step,
+            self.scratch[f"table of {rows}"], Literal(I64, 1), depth, panel, target, run, step,
         ]  # fmt: skip
         for known in self.counts:
             with b.if_(b.eq(count, known)):
@@ -304,7 +304,7 @@ class AttentionKernel(AttentionPacking):
 
         Not on a device.
         """
-        return self.turns and (not isinstance(self.keys, int) or self.keys > LONG)
+        return self.transpose_stores and (not isinstance(self.keys, int) or self.keys > LONG)
 
     def _weigh_long(
         self, count: Operand, vectors: int, panel: Operand, target: Operand, step: Operand
@@ -337,7 +337,7 @@ class AttentionKernel(AttentionPacking):
             line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
             operands = [
                 line, self.n_padded, self.n_padded, b.value(F32, factor),
-                Constant(I64, int(g.guarded)), b.offset(totals, r, F32),
+                Literal(I64, int(g.guarded)), b.offset(totals, r, F32),
             ]  # fmt: skip
             b.call(softmax_name(_SIDE_BY_SIDE, self.lanes), operands)
 
@@ -372,7 +372,7 @@ class AttentionKernel(AttentionPacking):
 
     def _weigh(self, level: Expression, first: Operand, count: Operand, totals: Operand) -> None:
         """output[row, :] = sum over t of scores[row][t] * values[t, :] / total."""
-        b, step = self.b, Constant(I64, self.panel)
+        b, step = self.b, Literal(I64, self.panel)
         for start, vectors in self.over_width.loop(b, self.whole_width):
             panel = b.offset(self.scratch["values"], b.binary("mul", start, self.n_keys), F32)
             tile = self.scratch["tile"]

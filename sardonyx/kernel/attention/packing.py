@@ -9,7 +9,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.transpose import transpose_name
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import F32, I64, Type
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.groups import Attention
@@ -49,7 +49,7 @@ class AttentionPacking:
         b: Writes the kernel.
         group: What it computes.
         lanes, vector: Lanes of a vector of floats, and its type.
-        turns: Whether the target turns squares in registers.
+        transpose_stores: Whether the target turns squares in registers.
         scratch: Parts of the thread's memory by name.
         strides: Elements per step along each axis, for every buffer.
         depth: How many elements a key has.
@@ -65,7 +65,7 @@ class AttentionPacking:
     group: Attention
     lanes: int
     vector: Type
-    turns: bool
+    transpose_stores: bool
     scratch: dict[str, Operand]
     strides: dict[Tensor, tuple[Dim, ...]]
     depth: Dim
@@ -115,7 +115,7 @@ class AttentionPacking:
         lines = self.scratch["lines"]
         for first, vectors in self.over_keys.loop(b, self.whole_keys):
             panel = b.offset(self.scratch["keys"], b.binary("mul", first, self.n_depth), F32)
-            if not self.turns:
+            if not self.transpose_stores:
                 self._gather_keys(level, first, vectors, panel)
                 continue
             with b.for_(0, vectors * lanes, lanes) as column:
@@ -129,7 +129,7 @@ class AttentionPacking:
                 with b.for_(0, self.n_depth, lanes) as d:
                     at = b.binary("add", b.binary("mul", d, vectors * lanes), column)
                     target = b.offset(panel, at, F32)
-                    width = Constant(I64, vectors * lanes)
+                    width = Literal(I64, vectors * lanes)
                     source = b.offset(lines, d, F32)
                     b.call(transpose_name(F32, lanes), [source, self.n_line, target, width])
 

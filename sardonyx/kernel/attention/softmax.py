@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import cache
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import F32, F64, I64, PTR
 
 #: 2^r for |r| <= 0.501, lowest power first: 2e-9 of it at most. One term less (9e-8) was to be seen
@@ -89,7 +89,7 @@ def _power_of_two(b: Builder, x: Operand) -> Operand:
     vanishes = b.compare("lt", x, _LOWEST)
     whole = b.unary("round", x)
     rest = b.binary("sub", x, whole)
-    total: Operand = Constant(x.type, _POWERS[-1])
+    total: Operand = Literal(x.type, _POWERS[-1])
     for coefficient in reversed(_POWERS[:-1]):
         total = b.fma(total, rest, coefficient)
     return b.select(vanishes, 0.0, b.scale(total, whole))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sardonyx.base import sizes
 from sardonyx.kernel.custom.frame import KernelFrame, volume
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.types import I64
 
 
 @special("compact")
-def build_compact(task: SpecialTask, symbol: str) -> Kernel:
+def build_compact(task: CustomTask, symbol: str) -> Kernel:
     """mask (n) bool -> positions (m) int64, where m is how many are true; in one block."""
     frame = KernelFrame(task, symbol)
     b, (mask,) = frame.builder, task.operands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.base import integer, sizes
 from sardonyx.kernel.custom.frame import KernelFrame, volume
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.builder import Builder, Register
 from sardonyx.kernel.language.compiled import Kernel
@@ -13,13 +13,13 @@ from sardonyx.kernel.language.types import F64, I64
 
 
 @special("determinant")
-def build_determinant(task: SpecialTask, symbol: str) -> Kernel:
+def build_determinant(task: CustomTask, symbol: str) -> Kernel:
     """x (..., n, n) float or double -> (...). A block is a matrix, computed in double."""
     return _Determinant(task, symbol).build()
 
 
 class _Determinant:
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         self.frame = KernelFrame(task, symbol)
         self.b: Builder = self.frame.builder
         (self.x,) = task.operands

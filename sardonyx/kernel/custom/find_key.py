@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.base import integer, sizes
 from sardonyx.kernel.custom.frame import KernelFrame
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I64
@@ -14,7 +14,7 @@ _CHUNK = 256
 
 
 @special("find_key")
-def build_find_key(task: SpecialTask, symbol: str) -> Kernel:
+def build_find_key(task: CustomTask, symbol: str) -> Kernel:
     """x (n), keys (k) ascending and different, places (k) int64 -> places of x, -1 if none.
 
     Halves the table until one key is left. NaN, if it is a key, is the last one.

@@ -13,11 +13,11 @@ from sardonyx.base import integer, sizes
 from sardonyx.kernel.custom.forest_chains import Chase
 from sardonyx.kernel.custom.forest_masks import Strike
 from sardonyx.kernel.custom.frame import KernelFrame
-from sardonyx.kernel.custom.task import SpecialTask, View, special
+from sardonyx.kernel.custom.task import CustomTask, View, special
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import I32, I64, U32
 
 #: Walks that go in step, and tests that each of them makes before it is asked whether one moved.
@@ -25,7 +25,7 @@ _WALKS, _STEPS = 16, 4
 
 
 @special("forest")
-def build_forest(task: SpecialTask, symbol: str) -> Kernel:
+def build_forest(task: CustomTask, symbol: str) -> Kernel:
     """rows (n, width), tables -> votes (n, targets) or (parts, n, targets).
 
     The attribute `forms` says which tables there are: those of `ops.ml.forest.Forest` for walks, of
@@ -40,14 +40,14 @@ def build_forest(task: SpecialTask, symbol: str) -> Kernel:
 _TABLES = {"walk": 4, "masks": 4, "chains": 5}
 
 
-def _number(task: SpecialTask, name: str) -> int:
+def _number(task: CustomTask, name: str) -> int:
     return int(str(task.attribute(name)))
 
 
 class _Votes:
     """The kernel: which rows and trees a block has, and what serves them."""
 
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         votes = task.outputs[0]
         assert votes is not None  # noqa: S101 - a kernel without result is never planned
         self.votes = votes
@@ -101,7 +101,7 @@ class _Votes:
     ) -> None:
         start = {"add": 0.0, "min": float("inf"), "max": float("-inf")}[self.join]
         with self.b.for_(low, high) as row, self.b.for_(0, self.frame.dim(targets)) as target:
-            self.frame.store(self.votes, [*lead, row, target], Constant(self.type, start))
+            self.frame.store(self.votes, [*lead, row, target], Literal(self.type, start))
 
 
 class _Walk:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.custom.task import SpecialTask, View
+from sardonyx.kernel.custom.task import CustomTask, View
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.representation import from_memory, require_numbers, to_memory
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.compiled import Kernel, Parameters, Place
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters, Place
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import I64, memory_type
 from sardonyx.tensor.tensor import Tensor
 
@@ -25,13 +25,13 @@ class KernelFrame:
         sizes: More sizes that the kernel asks for, beyond those of its views.
     """
 
-    def __init__(self, task: SpecialTask, symbol: str, sizes: Sequence[Dim] = ()) -> None:
+    def __init__(self, task: CustomTask, symbol: str, sizes: Sequence[Dim] = ()) -> None:
         self.task = task
         views = [v for v in (*task.operands, *task.outputs) if v is not None]
         dims: list[Dim] = list(sizes)
         for view in views:
             dims += [*view.shape, *view.strides, view.offset]
-        self.parameters = Parameters([v.buffer for v in views], dims)
+        self.parameters = KernelParameters([v.buffer for v in views], dims)
         self.builder = Builder(symbol, self.parameters.types(), kind="kernel")
         self._pointers: dict[Tensor, Operand] = {
             t: self.builder.parameter(f"p{k}") for k, t in enumerate(self.parameters.buffers)
@@ -126,7 +126,7 @@ class KernelFrame:
 
 
 def _value(b: Builder, x: Operand) -> Operand:
-    return b.value(I64, int(x.value)) if isinstance(x, Constant) else x
+    return b.value(I64, int(x.value)) if isinstance(x, Literal) else x
 
 
 def without(shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.custom.task import SpecialTask, View, special
+from sardonyx.kernel.custom.task import CustomTask, View, special
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.plan.plan import HostResult, HostSignature
@@ -15,7 +15,7 @@ _COST_NS = 10_000
 
 
 @special(HOST_CALL)
-def build_host_call(task: SpecialTask, symbol: str) -> Kernel:
+def build_host_call(task: CustomTask, symbol: str) -> Kernel:
     """Tensors of any kind -> the results of the function, which the plan's caller calls."""
     call = task.attribute("call")
     assert isinstance(call, HostFacts)  # noqa: S101 - narrows the type for the checker

@@ -50,7 +50,7 @@ def both_merges(b: Builder, count: Operand, run: Operand) -> Iterator[tuple[Oper
         yield low, b.long_for
 
 
-class Items:
+class SortedItems:
     """Reads, writes and piles up items that lie side by side.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sardonyx.base import integer, sizes
 from sardonyx.kernel.custom.frame import KernelFrame
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.compiled import Kernel
@@ -20,13 +20,13 @@ _ROWS = 16
 
 
 @special("couple")
-def build_couple(task: SpecialTask, symbol: str) -> Kernel:
+def build_couple(task: CustomTask, symbol: str) -> Kernel:
     """pairwise (n, k (k - 1) / 2) -> shares (n, k); entry (i, j), i < j, is for i. In double."""
     return _Couple(task, symbol).build()
 
 
 class _Couple:
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         self.frame = KernelFrame(task, symbol)
         self.b = self.frame.builder
         (self.pairwise,) = task.operands

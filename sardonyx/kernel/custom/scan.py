@@ -8,10 +8,10 @@ from functools import partial
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.frame import KernelFrame, volume, without
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import F64, I64
 
 #: Blocks among which the rows are divided if only the run knows how many there are.
@@ -21,7 +21,7 @@ _VECTORS = 4
 
 
 @special("scan")
-def build_scan(task: SpecialTask, symbol: str) -> Kernel:
+def build_scan(task: CustomTask, symbol: str) -> Kernel:
     """x, perhaps an int64 axis of one element -> y like x; kind, exclusive, reverse, axis.
 
     Along the last axis, unless there is a second operand or an attribute, counted from the end. A
@@ -32,7 +32,7 @@ def build_scan(task: SpecialTask, symbol: str) -> Kernel:
 
 
 class _Scan:
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         result = task.outputs[0]
         assert result is not None  # noqa: S101 - a kernel without result is never planned
         self.x, self.y = task.operands[0], result
@@ -104,7 +104,7 @@ class _Scan:
         b, frame = self.b, self.frame
         kind = value_type(self.x.dtype)
         held = F64 if kind.is_float else kind
-        start = Constant(held.with_lanes(lanes), self.neutral)
+        start = Literal(held.with_lanes(lanes), self.neutral)
         totals = [b.variable(start, name="total") for _ in rows]
         with b.long_for(0, length) as i:
             number = b.binary("sub", b.binary("sub", length, 1), i) if self.reverse else i

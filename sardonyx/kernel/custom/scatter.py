@@ -12,7 +12,7 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.frame import KernelFrame, volume
 from sardonyx.kernel.custom.lines import Line, combine, copy_line
-from sardonyx.kernel.custom.task import SpecialTask, View, special
+from sardonyx.kernel.custom.task import CustomTask, View, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I64
@@ -25,7 +25,7 @@ _PART = 1 << 16
 
 
 @special("scatter_elements")
-def build_scatter_elements(task: SpecialTask, symbol: str) -> Kernel:
+def build_scatter_elements(task: CustomTask, symbol: str) -> Kernel:
     """x, int64 positions, updates; axis, reduction -> y like x.
 
     A block is one index of every axis but two: all of `axis`, and a piece of the last axis.
@@ -82,7 +82,7 @@ def build_scatter_elements(task: SpecialTask, symbol: str) -> Kernel:
 
 
 @special("scatter_nd")
-def build_scatter_nd(task: SpecialTask, symbol: str) -> Kernel:
+def build_scatter_nd(task: CustomTask, symbol: str) -> Kernel:
     """x, int64 positions (..., depth), updates; depth, reduction -> y like x."""
     return _ScatterND(task, symbol).build()
 
@@ -93,7 +93,7 @@ class _ScatterND:
     The more updates there are, the more a block owns: looking at them costs no more than copying.
     """
 
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         self.x, self.positions, self.updates = task.operands
         self.y = _result(task)
         depth = task.integer("depth")
@@ -165,7 +165,7 @@ class _ScatterND:
             copy_line(frame, to, Line(updates, [*which, *rest, zero]), 0, width, self.reduction)
 
 
-def _result(task: SpecialTask) -> View:
+def _result(task: CustomTask) -> View:
     result = task.outputs[0]
     assert result is not None  # noqa: S101 - a kernel without result is never planned
     return result

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from sardonyx.base import sizes
 from sardonyx.kernel.custom.frame import KernelFrame, volume
-from sardonyx.kernel.custom.items import POSITION_BITS, Items, ordered_key
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.items import POSITION_BITS, SortedItems, ordered_key
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
@@ -23,7 +23,7 @@ _POSITIONS = (1 << POSITION_BITS) - 1
 
 
 @special("select_boxes", needs_all=True)
-def build_select_boxes(task: SpecialTask, symbol: str) -> Kernel:
+def build_select_boxes(task: CustomTask, symbol: str) -> Kernel:
     """boxes (B, N, 4), scores (B, C, N), limits -> boxes kept (B, C, K), how many (B, C).
 
     The limits are scalars: how many boxes of a class, the largest overlap, and the score to be
@@ -43,7 +43,7 @@ class _Box(NamedTuple):
 
 
 class _SelectBoxes:
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         self.frame = KernelFrame(task, symbol)
         self.b = self.frame.builder
         self.boxes, self.scores, *limits = task.operands
@@ -54,7 +54,7 @@ class _SelectBoxes:
         self.scored = bool(task.attribute("scored"))
         self.centred = bool(task.attribute("centred"))
         self.lanes = task.lanes
-        self.items = Items(self.b, 1)
+        self.items = SortedItems(self.b, 1)
 
     def build(self) -> Kernel:
         b, frame = self.b, self.frame
@@ -200,7 +200,7 @@ class _SelectBoxes:
 
 
 @special("list_boxes")
-def build_list_boxes(task: SpecialTask, symbol: str) -> Kernel:
+def build_list_boxes(task: CustomTask, symbol: str) -> Kernel:
     """boxes kept (B, C, K), how many (B, C) -> rows of batch, class, box (M, 3); in one block."""
     frame = KernelFrame(task, symbol)
     b, (kept, count) = frame.builder, task.operands

@@ -5,14 +5,14 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.kernel.custom.frame import KernelFrame
 from sardonyx.kernel.custom.items import Loop, both_merges
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I64
 
 
 @special("sort_rows")
-def build_sort_rows(task: SpecialTask, symbol: str) -> Kernel:
+def build_sort_rows(task: CustomTask, symbol: str) -> Kernel:
     """x (n, w) -> int64 row numbers (n), ascending; equal rows keep their order. One block.
 
     As in NumPy a NaN is above every number, and -0.0 equals 0.0.
@@ -21,7 +21,7 @@ def build_sort_rows(task: SpecialTask, symbol: str) -> Kernel:
 
 
 class _SortRows:
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         self.frame = KernelFrame(task, symbol)
         self.b = self.frame.builder
         (self.x,) = task.operands

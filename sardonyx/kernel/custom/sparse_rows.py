@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.base import integer, sizes
 from sardonyx.kernel.custom.frame import KernelFrame, volume
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import memory_type
@@ -16,7 +16,7 @@ _VECTORS = 4
 
 
 @special("sparse_rows")
-def build_sparse_rows(task: SpecialTask, symbol: str) -> Kernel:
+def build_sparse_rows(task: CustomTask, symbol: str) -> Kernel:
     """outer (m + 1), inner (n), values (n), dense (k, w) -> sums (m, w).
 
     Row i sums `values[e] * dense[inner[e]]` for e from `outer[i]` to `outer[i + 1]`, in this order.
@@ -26,7 +26,7 @@ def build_sparse_rows(task: SpecialTask, symbol: str) -> Kernel:
 
 
 class _SparseRows:
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         self.outer, self.inner, self.values, self.dense = task.operands
         result = task.outputs[0]
         assert result is not None  # noqa: S101 - a kernel without result is never planned

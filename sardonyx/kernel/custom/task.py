@@ -24,7 +24,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class SpecialTask:
+class CustomTask:
     """One invocation of a special kernel."""
 
     name: str
@@ -44,7 +44,7 @@ class SpecialTask:
         return found
 
 
-SpecialBuilder = Callable[[SpecialTask, str], Kernel]
+SpecialBuilder = Callable[[CustomTask, str], Kernel]
 
 _BUILDERS: dict[str, SpecialBuilder] = {}
 

@@ -18,12 +18,12 @@ from sardonyx.kernel.custom.frame import KernelFrame, volume, without
 from sardonyx.kernel.custom.items import (
     POSITION_BITS,
     Item,
-    Items,
     Loop,
+    SortedItems,
     both_merges,
     ordered_key,
 )
-from sardonyx.kernel.custom.task import SpecialTask, special
+from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.builder import Builder, Register
 from sardonyx.kernel.language.compiled import Kernel
@@ -35,13 +35,13 @@ _WHOLE = 4
 
 
 @special("top_k")
-def build_top_k(task: SpecialTask, symbol: str) -> Kernel:
+def build_top_k(task: CustomTask, symbol: str) -> Kernel:
     """x, axis, largest -> values, int64 positions; k is the outputs' extent. A block is a row."""
     return _TopK(task, symbol).build()
 
 
 class _TopK:
-    def __init__(self, task: SpecialTask, symbol: str) -> None:
+    def __init__(self, task: CustomTask, symbol: str) -> None:
         self.frame = KernelFrame(task, symbol)
         self.b: Builder = self.frame.builder
         self.x = task.operands[0]
@@ -49,7 +49,7 @@ class _TopK:
         self.axis = task.integer("axis") % len(self.x.shape)
         self.largest = bool(task.attribute("largest"))
         self.words = 2 if value_type(self.x.dtype).bits == 64 else 1
-        self.items = Items(self.b, self.words)
+        self.items = SortedItems(self.b, self.words)
 
     def build(self) -> Kernel:
         b, frame, x = self.b, self.frame, self.x

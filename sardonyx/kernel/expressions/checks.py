@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.context import code_of_range
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import I64
 
 #: Given the lanes of a value, which of them count; None for all.
@@ -16,9 +16,9 @@ Counted = Callable[[int], Operand | None]
 def check_divisor(b: Builder, divisor: Operand, counted: Counted) -> None:
     """A fault where an integer is divided by zero; the quotient is then 0."""
     lanes = divisor.type.lanes
-    if isinstance(divisor, Constant) and divisor.value != 0:
+    if isinstance(divisor, Literal) and divisor.value != 0:
         return
-    if isinstance(divisor, Constant):
+    if isinstance(divisor, Literal):
         divisor = b.variable(divisor).get()
     zero: Operand = b.compare("eq", divisor, 0)
     mask = counted(lanes)
@@ -31,7 +31,7 @@ def check_divisor(b: Builder, divisor: Operand, counted: Counted) -> None:
 def check_index(b: Builder, value: Operand, size: Operand, counted: Counted) -> Operand:
     """An index counted from the end if negative; a fault, and 0, outside [-size, size)."""
     lanes = value.type.lanes
-    if isinstance(value, Constant):
+    if isinstance(value, Literal):
         value = b.variable(value).get()
     moved = b.select(b.compare("lt", value, 0), b.binary("add", value, size), value)
     outside: Operand = b.binary("or", b.compare("lt", moved, 0), b.compare("ge", moved, size))
@@ -49,7 +49,7 @@ def check_range(
     b: Builder, value: Operand, low: Operand, high: Operand, name: str, counted: Counted
 ) -> Operand:
     """A number of the data; a fault, and `low`, outside [low, high]."""
-    if isinstance(value, Constant):
+    if isinstance(value, Literal):
         value = b.variable(value).get()
     lanes = max(x.type.lanes for x in (value, low, high))
     value, low, high = (b.splat(x, lanes) for x in (value, low, high))

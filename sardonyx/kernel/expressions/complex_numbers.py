@@ -8,19 +8,19 @@ from sardonyx.base import dtypes, errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import message
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import F32, F64, U32, U64, U128, Type
 
 
-def constant_word(value: complex, dtype: DType) -> Constant:
+def constant_word(value: complex, dtype: DType) -> Literal:
     """A number as a word."""
     data = np.array(value, dtype.numpy).tobytes()
-    return Constant(_word(dtype), int.from_bytes(data, "little"))
+    return Literal(_word(dtype), int.from_bytes(data, "little"))
 
 
 def part(b: Builder, word: Operand, dtype: DType, op: str) -> Operand:
     """The `real` or the `imag` part of a word."""
-    if isinstance(word, Constant):
+    if isinstance(word, Literal):
         word = b.variable(word).get()
     if op == "imag":
         word = b.binary("shr", word, dtype.bits // 2)
@@ -55,7 +55,7 @@ def binary(b: Builder, op: str, x: Operand, y: Operand, dtype: DType) -> Operand
 
 
 def _in_lanes(x: Operand, lanes: int) -> Operand:
-    return Constant(x.type.with_lanes(lanes), x.value) if isinstance(x, Constant) else x
+    return Literal(x.type.with_lanes(lanes), x.value) if isinstance(x, Literal) else x
 
 
 def _word(dtype: DType) -> Type:

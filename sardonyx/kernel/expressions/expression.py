@@ -38,7 +38,7 @@ from sardonyx.kernel.expressions.strided import (
 from sardonyx.kernel.expressions.symbolic_integers import SymbolicIntegers
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Place
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import I32, Type, memory_type
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rounding import UNSATURATED
@@ -178,7 +178,7 @@ class Expression(SymbolicIntegers):
         if not left:
             return
         b = self.builder
-        held = [b.variable(Constant(self._type_of(x), 0)) for x in left]
+        held = [b.variable(Literal(self._type_of(x), 0)) for x in left]
         any_at_all = [b.compare("gt", self.dim(extent), 0) for extent in unsure]
         with b.if_(reduce(partial(b.binary, "and"), any_at_all)):
             inside = self.child(vector=self.vector, lanes=self.lanes, mask=self.mask)
@@ -270,7 +270,7 @@ class Expression(SymbolicIntegers):
             return b.unary(x.op, arguments[0])
         if x.op == "fma":
             return b.fma(*arguments)
-        if all(isinstance(a, Constant) for a in arguments):
+        if all(isinstance(a, Literal) for a in arguments):
             arguments[0] = b.variable(arguments[0]).get()
         if x.op in COMPARE:
             return b.compare(x.op, *arguments)
@@ -283,7 +283,7 @@ class Expression(SymbolicIntegers):
         write = Expression.stored if stored else Expression.scalar
         element = memory_type(x.dtype) if stored else value_type(x.dtype)
         condition = self.scalar(x.arguments[0], guard)
-        if isinstance(condition, Constant):
+        if isinstance(condition, Literal):
             return write(self, x.arguments[1 if condition.value else 2], guard)
         if self.lanes > 1 and condition.type.lanes == 1:
             lanes_at_once = load_chosen(self, x, guard)
@@ -301,7 +301,7 @@ class Expression(SymbolicIntegers):
         return b.select(
             condition,
             *(
-                b.lift(v, kind) if not isinstance(v, Constant) else Constant(kind, v.value)
+                b.lift(v, kind) if not isinstance(v, Literal) else Literal(kind, v.value)
                 for v in chosen
             ),
         )
@@ -315,7 +315,7 @@ class Expression(SymbolicIntegers):
         """`x` where `guard` holds; the rest is unspecified and nothing is read there."""
         b = self.builder
         if guard.type.lanes == 1 and not self.is_vector(x) and not self._is_read_anyway(x):
-            held = b.variable(Constant(element, 0))
+            held = b.variable(Literal(element, 0))
             with b.if_(guard):
                 inside = self.child({}, vector=self.vector, lanes=self.lanes, mask=self.mask)
                 held.set(write(inside, x))

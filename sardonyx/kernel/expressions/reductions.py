@@ -10,7 +10,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.representation import require_numbers, value_type
 from sardonyx.kernel.language.builder import Builder, Register
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import F64, I64, Type
 from sardonyx.tensor.scalar import Scalar
 
@@ -48,11 +48,11 @@ class Accumulator:
         require_numbers(body)
         self.type = value_type(body).with_lanes(lanes)
         self.result = value_type(result)
-        self.neutral = Constant(self.type, neutral(kind, self.type.element))
+        self.neutral = Literal(self.type, neutral(kind, self.type.element))
         self.best = builder.variable(self.neutral, name=kind)
         self.total: Register | None = None
         if kind.startswith("arg"):
-            self.at = builder.variable(Constant(I64.with_lanes(lanes), -1), name="at")
+            self.at = builder.variable(Literal(I64.with_lanes(lanes), -1), name="at")
 
     @property
     def is_float_sum(self) -> bool:
@@ -78,7 +78,7 @@ class Accumulator:
         if self.kind == "sum" and body.op == "mul" and self.type.is_float and mask is None:
             factors = (level.scalar(a) for a in body.arguments)
             x, y = (
-                Constant(self.type, f.value) if isinstance(f, Constant) else b.lift(f, self.type)
+                Literal(self.type, f.value) if isinstance(f, Literal) else b.lift(f, self.type)
                 for f in factors
             )
             self.best.set(b.fma(x, y, self.best.get()))
@@ -90,8 +90,8 @@ class Accumulator:
         b = self.builder
         value = (
             b.lift(value, self.type)
-            if not isinstance(value, Constant)
-            else Constant(self.type, value.value)
+            if not isinstance(value, Literal)
+            else Literal(self.type, value.value)
         )
         best = self.best.get()
         if position is not None:

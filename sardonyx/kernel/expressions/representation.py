@@ -7,7 +7,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel.expressions import complex_numbers, small_floats
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import F32, I1, Type, memory_type
 from sardonyx.tensor.rounding import NEAREST, Rounding
 
@@ -39,7 +39,7 @@ def require_numbers(dtype: DType) -> None:
         )
 
 
-def constant(value: complex, dtype: DType) -> Constant:
+def constant(value: complex, dtype: DType) -> Literal:
     """A number as `value_type(dtype)` holds it."""
     if dtype.is_complex:
         return complex_numbers.constant_word(value, dtype)
@@ -47,7 +47,7 @@ def constant(value: complex, dtype: DType) -> Constant:
         raise EngineError(message("kernel", f"{value} is no value of the type {dtype}"))
     if dtype.is_narrow_float:
         return small_floats.constant_code(value, dtype)
-    return Constant(value_type(dtype), value)
+    return Literal(value_type(dtype), value)
 
 
 def cast(
@@ -61,7 +61,7 @@ def cast(
     if target is dtypes.BOOL:
         return b.compare("ne", value, 0) if source is not dtypes.BOOL else value
     if target in HALVES:
-        if isinstance(value, Constant):
+        if isinstance(value, Literal):
             value = b.variable(value).get()
         return b.convert(b.convert(value, memory_type(target)), F32)
     if target.bits >= 8:
@@ -98,7 +98,7 @@ def to_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
     stored = memory_type(dtype).with_lanes(value.type.lanes)
     short = dtype.bits < 8 and dtype.kind == "i"  # ml_dtypes keeps the rest of the byte empty
     mask = (1 << dtype.bits) - 1
-    if isinstance(value, Constant):
+    if isinstance(value, Literal):
         whole = short or dtype is dtypes.BOOL
-        return Constant(stored, int(value.value) & mask if whole else value.value)
+        return Literal(stored, int(value.value) & mask if whole else value.value)
     return b.binary("and", value, mask) if short else b.convert(value, stored)

@@ -12,7 +12,7 @@ from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.records import dataclass
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import F32, F64, I32, U8, U32, Type
 from sardonyx.tensor.arithmetic import to_narrow
 from sardonyx.tensor.rounding import NEAREST, UNSATURATED, Rounding
@@ -80,17 +80,17 @@ FORMATS = {
 }
 
 
-def constant_code(value: float, dtype: DType) -> Constant:
+def constant_code(value: float, dtype: DType) -> Literal:
     """The code of a number."""
     code = to_narrow(np.array([value]), dtype, UNSATURATED if np.isinf(value) else NEAREST)
-    return Constant(U8, int(code.view(np.uint8)[0]))
+    return Literal(U8, int(code.view(np.uint8)[0]))
 
 
 def decode(b: Builder, code: Operand, dtype: DType) -> Operand:
     """The f32 that a code stands for; exact."""
-    if isinstance(code, Constant):
+    if isinstance(code, Literal):
         number = np.array(code.value, np.uint8).view(dtype.numpy)
-        return Constant(F32.with_lanes(code.type.lanes), float(number))
+        return Literal(F32.with_lanes(code.type.lanes), float(number))
     word = b.convert(code, U32)
     if dtype is dtypes.FLOAT8E8M0:
         return _decode_power(b, word)
@@ -128,7 +128,7 @@ def encode(b: Builder, value: Operand, dtype: DType, rounding: Rounding = NEARES
         dtype: Of the code.
         rounding: What becomes of numbers out of range; how float8e8m0 rounds.
     """
-    if isinstance(value, Constant):
+    if isinstance(value, Literal):
         value = b.variable(value).get()
     if value.type.is_integer and value.type.bits >= 32:
         value = _to_double(b, value)
@@ -211,8 +211,8 @@ def _round_to_odd(b: Builder, x: Operand) -> Operand:
     return b.bitcast(chosen, F32.with_lanes(x.type.lanes))
 
 
-def _same(like: Operand, value: int) -> Constant:
-    return Constant(like.type, value)
+def _same(like: Operand, value: int) -> Literal:
+    return Literal(like.type, value)
 
 
 def _bits(b: Builder, x: Operand) -> Operand:

@@ -7,7 +7,7 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.dependence import Dependence
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import I64
 from sardonyx.tensor.scalar import Scalar
 
@@ -39,7 +39,7 @@ class SymbolicIntegers:
         What it reads from memory is read only in lanes where `guard` holds.
         """
         if isinstance(value, int):
-            return Constant(I64, value)
+            return Literal(I64, value)
         if guard is not None and not any(
             isinstance(atom.payload, Scalar) for atom in sizes.opaque_in(value)
         ):
@@ -77,11 +77,11 @@ class SymbolicIntegers:
                     factor = self.atom(atom, guard)
                     term = factor if term is None else b.binary("mul", term, factor)
                 if term is None:
-                    term = Constant(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
+                    term = Literal(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
                 elif coefficient != 1:
                     term = b.binary("mul", term, coefficient)
             result = term if result is None else b.binary("add", result, term)
-        return result if result is not None else Constant(I64, 0)
+        return result if result is not None else Literal(I64, 0)
 
     def _invariant_first(
         self, value: sizes.Size, guard: Operand | None

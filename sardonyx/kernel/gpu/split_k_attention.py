@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 from sardonyx.base.records import dataclass
-from sardonyx.kernel.gpu.split_k_reduction import Part
+from sardonyx.kernel.gpu.split_k_reduction import KPart
 from sardonyx.kernel.language.builder import Register
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import F32, I1, I32, I64
 
@@ -35,7 +35,7 @@ class RowParts:
     pairs: list[Operand]
 
 
-class AttentionMeeting:
+class SplitKAttention:
     """Joins the parts of a tile of queries.
 
     Args:
@@ -60,10 +60,10 @@ class AttentionMeeting:
         self.b, self.partial, self.shared = b, partial, shared
         self.thread, self.member, self.rows, self.columns = thread, member, rows, columns
 
-    def meet(self, part: Part, held: list[RowParts]) -> tuple[list[RowParts], Operand]:
+    def meet(self, part: KPart, held: list[RowParts]) -> tuple[list[RowParts], Operand]:
         """What the rows have of all keys, and whether this thread block finishes the tile."""
         b = self.b
-        is_last = b.variable(Constant(I1, True), name="last")
+        is_last = b.variable(Literal(I1, True), name="last")
         totals = [b.variable(x.total, name="total") for x in held]
         sums = [[b.variable(pair, name="sum") for pair in x.pairs] for x in held]
         with b.if_(b.compare("gt", part.parts, 1)):
@@ -74,7 +74,7 @@ class AttentionMeeting:
             b.barrier()
             tickets = b.offset(b.context("tickets"), part.tile, I32)
             with b.if_(b.eq(self.thread, 0)):
-                drawn = b.atomic("add", tickets, Constant(I32, 1), "relaxed")
+                drawn = b.atomic("add", tickets, Literal(I32, 1), "relaxed")
                 b.store(drawn, self.shared)
             b.barrier()
             drawn = b.load(I32, self.shared)
@@ -87,14 +87,14 @@ class AttentionMeeting:
                     with b.if_(x.counts):
                         self._join(part, x, total, pairs)
                 with b.if_(b.eq(self.thread, 0)):
-                    b.store(Constant(I32, 0), tickets)
+                    b.store(Literal(I32, 0), tickets)
         found = [
             RowParts(x.row, x.counts, x.largest, total.get(), [p.get() for p in pairs])
             for x, total, pairs in zip(held, totals, sums, strict=True)
         ]
         return found, is_last.get()
 
-    def _place(self, part: Part, number: Operand, x: RowParts) -> Operand:
+    def _place(self, part: KPart, number: Operand, x: RowParts) -> Operand:
         b = self.b
         cell = b.binary("add", b.binary("mul", number, part.tiles), part.tile)
         row = b.binary("add", b.binary("mul", cell, self.rows), x.row)
@@ -109,9 +109,9 @@ class AttentionMeeting:
             b.store(x.largest, place, self.columns)
             b.store(x.total, place, self.columns + 1)
 
-    def _join(self, part: Part, x: RowParts, total: Register, pairs: list[Register]) -> None:
+    def _join(self, part: KPart, x: RowParts, total: Register, pairs: list[Register]) -> None:
         b = self.b
-        best = b.variable(Constant(F32, float("-inf")), name="best")
+        best = b.variable(Literal(F32, float("-inf")), name="best")
         with b.for_(0, part.parts) as other:
             place = self._place(part, other, x)
             best.set(b.max(best.get(), b.load(F32, place, self.columns)))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from sardonyx.base.records import dataclass
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import I1, I32, I64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KPart:
     """Which part of which tile a thread block computes: of `tiles` tiles, in `parts` parts."""
 
     tile: Operand
@@ -23,7 +23,7 @@ class Part:
     parts: Operand
 
 
-class Meeting:
+class SplitKReduction:
     """Adds up the parts of a tile.
 
     Args:
@@ -50,7 +50,7 @@ class Meeting:
 
     def meet(
         self,
-        part: Part,
+        part: KPart,
         thread: Operand,
         row: Operand,
         column: Operand,
@@ -64,7 +64,7 @@ class Meeting:
         b, kind = self.b, self.type.with_lanes(lanes)
         size = self.shape.rows * self.shape.columns
         align = lanes * self.type.size_bytes
-        is_last = b.variable(Constant(I1, True), name="last")
+        is_last = b.variable(Literal(I1, True), name="last")
         rows = [b.binary("add", row, step * i) for i in range(self.shape.rows // step)]
         held = [b.binary("add", b.binary("mul", r, self.pitch), column) for r in rows]
         places = [b.binary("add", b.binary("mul", r, self.shape.columns), column) for r in rows]
@@ -78,7 +78,7 @@ class Meeting:
             b.barrier()
             tickets = b.offset(b.context("tickets"), part.tile, I32)
             with b.if_(b.eq(thread, 0)):
-                drawn = b.atomic("add", tickets, Constant(I32, 1), "relaxed")
+                drawn = b.atomic("add", tickets, Literal(I32, 1), "relaxed")
                 b.store(drawn, self.ticket)
             b.barrier()
             drawn = b.load(I32, self.ticket)
@@ -86,7 +86,7 @@ class Meeting:
             is_last.set(last)
             with b.if_(last):
                 b.fence("acq_rel")
-                sums = [b.variable(Constant(kind, 0), name="total") for _ in rows]
+                sums = [b.variable(Literal(kind, 0), name="total") for _ in rows]
                 with b.for_(0, part.parts) as other:
                     number = b.binary("add", b.binary("mul", other, part.tiles), part.tile)
                     theirs = b.offset(self.partial, b.binary("mul", number, size), self.type)
@@ -96,5 +96,5 @@ class Meeting:
                 for at, total in zip(held, sums, strict=True):
                     b.store(total.get(), self.shared, at, align_bytes=align)
                 with b.if_(b.eq(thread, 0)):
-                    b.store(Constant(I32, 0), tickets)
+                    b.store(Literal(I32, 0), tickets)
         return is_last.get()

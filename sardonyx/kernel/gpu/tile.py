@@ -11,13 +11,13 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.representation import value_type
-from sardonyx.kernel.gpu.split_k_reduction import Meeting, Part
-from sardonyx.kernel.gpu.tile_copy import Copier, Step, unflatten
+from sardonyx.kernel.gpu.split_k_reduction import KPart, SplitKReduction
+from sardonyx.kernel.gpu.tile_copy import Copier, CopyStep, unflatten
 from sardonyx.kernel.gpu.tile_multiply import MatrixMultiplier, Multiplier, SumMultiplier
-from sardonyx.kernel.gpu.tile_pipeline import Pipeline
+from sardonyx.kernel.gpu.tile_pipeline import TilePipeline
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
 from sardonyx.kernel.language.alignment import divisible, runs
-from sardonyx.kernel.language.compiled import Kernel, Parameters
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
 from sardonyx.kernel.language.types import I64
@@ -67,7 +67,7 @@ class TileKernel:
             dims += s.strides.get(tensor, ()) or ()
         for body in bodies:
             dims += list(dims_of(body))
-        parameters = Parameters(touched, dims)
+        parameters = KernelParameters(touched, dims)
         self.b = b = ThreadBuilder(self.name, parameters.types())
         self.places = places = parameters.places(b, s.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
@@ -101,7 +101,7 @@ class TileKernel:
             first_column = b.binary("mul", column, s.shape.columns)
             self.multiplier.clear()
             self._sum(level, first, last, first_row, first_column)
-            self._finish(level, first_row, first_column, Part(tile, part, tiles, parts))
+            self._finish(level, first_row, first_column, KPart(tile, part, tiles, parts))
             b.barrier()
 
     def _stage_bytes(self) -> int:
@@ -129,21 +129,21 @@ class TileKernel:
         lines = [c.lines(first) for c, first in zip(copiers, (row, column), strict=True)]
         counter = _Steps(level, s, first)
 
-        def fetch(number: Operand) -> list[Step]:
+        def fetch(number: Operand) -> list[CopyStep]:
             taps, depth = counter.values()
             counter.advance()
-            return [Step(x, taps, depth) for x in lines]
+            return [CopyStep(x, taps, depth) for x in lines]
 
         def use(tiles: list[Operand], number: Operand) -> None:
             self.multiplier.step(*tiles)
 
-        pipeline = Pipeline(b, self.shared, copiers, s.shape.stages)
+        pipeline = TilePipeline(b, self.shared, copiers, s.shape.stages)
         pipeline.run(first, last, fetch, use)
 
     # -- the result ---------------------------------------------------------------------------
 
     def _finish(
-        self, level: Expression, first_row: Operand, first_column: Operand, part: Part
+        self, level: Expression, first_row: Operand, first_column: Operand, part: KPart
     ) -> None:
         s, b = self.schedule, self.b
         lanes = self._lanes()
@@ -162,10 +162,10 @@ class TileKernel:
             high = b.min(b.binary("sub", n_rows, low), self.pass_rows)
             finishes: Operand = b.compare("lt", at_column, n_columns)
             if self.partial is not None:
-                meeting = Meeting(
+                split_k = SplitKReduction(
                     b, s, self.places[self.partial].pointer, self.shared, self.behind, self.pitch
                 )
-                is_last = meeting.meet(part, self.thread, start, column, step, lanes)
+                is_last = split_k.meet(part, self.thread, start, column, step, lanes)
                 finishes = b.binary("and", finishes, is_last)
             with b.if_(finishes):
                 axis = sizes.variable(s.columns[-1]) if s.columns else None

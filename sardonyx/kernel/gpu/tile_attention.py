@@ -14,16 +14,16 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.gpu.attention_shape import number_of, power, shared_keys
-from sardonyx.kernel.gpu.split_k_attention import AttentionMeeting, RowParts
-from sardonyx.kernel.gpu.split_k_reduction import Part
-from sardonyx.kernel.gpu.tile_copy import Copier, Step, registers, unflatten
+from sardonyx.kernel.gpu.split_k_attention import RowParts, SplitKAttention
+from sardonyx.kernel.gpu.split_k_reduction import KPart
+from sardonyx.kernel.gpu.tile_copy import Copier, CopyStep, registers, unflatten
 from sardonyx.kernel.gpu.tile_factor import Factor
-from sardonyx.kernel.gpu.tile_fragments import Fragments, Lane
-from sardonyx.kernel.gpu.tile_pipeline import Pipeline
+from sardonyx.kernel.gpu.tile_fragments import FragmentLane, Fragments
+from sardonyx.kernel.gpu.tile_pipeline import TilePipeline
 from sardonyx.kernel.gpu.tile_schedule import flattened
 from sardonyx.kernel.language.alignment import runs
-from sardonyx.kernel.language.compiled import Kernel, Parameters
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
 from sardonyx.kernel.language.types import F32, I1, I32, I64, Type
 from sardonyx.kernel.loops.block_sizes import Tiling
@@ -128,7 +128,7 @@ class AttentionTileKernel:
         dims.append(self.parts)
         if self.partial is not None:
             touched.append(self.partial)
-        parameters = Parameters(touched, dims)
+        parameters = KernelParameters(touched, dims)
         self.b = b = ThreadBuilder(self.name, parameters.types())
         self.places = places = parameters.places(b, self.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
@@ -143,7 +143,7 @@ class AttentionTileKernel:
     def _write(self, tiles: Dim) -> None:
         g, b, dim = self.group, self.b, self.outside.dim
         warp = b.warp_of_block()
-        self.lane = Lane(b)
+        self.lane = FragmentLane(b)
         self.thread = b.binary("add", b.binary("mul", warp, WARP), self.lane.thread)
         self.pitch = self.width_tile + _GAP
         staged = self.stages * (self.keys.size_bytes + self.values.size_bytes)
@@ -160,14 +160,14 @@ class AttentionTileKernel:
             each = b.binary("div", b.binary("add", all_steps, b.binary("sub", parts, 1)), parts)
         for axis in (*g.batch, g.column):
             dim(extent_of(axis))
-        zero = Constant(F32, 0)
-        quad = Constant(F32.with_lanes(4), 0)
+        zero = Literal(F32, 0)
+        quad = Literal(F32.with_lanes(4), 0)
         self.largest = [b.variable(zero, name="largest") for _ in range(2)]
         self.total = [b.variable(zero, name="total") for _ in range(2)]
         self.sums = [b.variable(quad, name="sum") for _ in range(self.width_tile // 8)]
         words = self.element == F32
         key_pieces, width_pieces = self.key_tile // 16, self.width_tile // 16
-        start = Constant(I64, 0)
+        start = Literal(I64, 0)
         self.query_words = Fragments(self.lane, self.query, self.first_of_warp, 1, words=words)
         self.key_words = Fragments(
             self.lane, self.keys, start, key_pieces, words=words, depth_first=True
@@ -177,7 +177,7 @@ class AttentionTileKernel:
         )
         with b.parallel() as block:
             cell: Operand = block
-            part: Operand = Constant(I64, 0)
+            part: Operand = Literal(I64, 0)
             if self.partial is not None:
                 cell, part = b.binary("rem", block, cells), b.binary("div", block, cells)
             tile, batch = b.binary("rem", cell, count), b.binary("div", cell, count)
@@ -190,14 +190,14 @@ class AttentionTileKernel:
             for register in (*self.total, *self.sums):
                 register.set(0.0)
             self._attend(level, first, low, high)
-            self._finish(level, first, Part(cell, part, cells, parts))
+            self._finish(level, first, KPart(cell, part, cells, parts))
             b.barrier()
 
     def _attend(self, level: Expression, first: Operand, low: Operand, high: Operand) -> None:
         """Take in the tiles of keys from `low` to `high`."""
         b = self.b
         query = Copier(self.query, level, self.thread)
-        step = Step(query.lines(first), {}, Constant(I64, 0))
+        step = CopyStep(query.lines(first), {}, Literal(I64, 0))
         if query.is_direct:
             query.begin(self.place, step)
         else:
@@ -216,13 +216,13 @@ class AttentionTileKernel:
             take(0)
             b.barrier()
         copiers = [Copier(f, level, self.thread) for f in (self.keys, self.values)]
-        columns = copiers[1].lines(Constant(I64, 0))
+        columns = copiers[1].lines(Literal(I64, 0))
         rows = [self._row_level(level, first, half) for half in range(2)]
 
-        def fetch(number: Operand) -> list[Step]:
+        def fetch(number: Operand) -> list[CopyStep]:
             key = b.binary("mul", number, self.key_tile)
             return [
-                Step(copiers[0].lines(key), {}, Constant(I64, 0)), Step(columns, {}, key),
+                CopyStep(copiers[0].lines(key), {}, Literal(I64, 0)), CopyStep(columns, {}, key),
             ]  # fmt: skip
 
         def use(tiles: list[Operand], number: Operand) -> None:
@@ -232,7 +232,7 @@ class AttentionTileKernel:
             if self.is_apart:
                 take(self.stages - 1)
 
-        pipeline = Pipeline(b, self.shared, copiers, self.stages)
+        pipeline = TilePipeline(b, self.shared, copiers, self.stages)
         pipeline.run(low, high, fetch, use, begun)
 
     @property
@@ -254,7 +254,7 @@ class AttentionTileKernel:
 
     def _step(self, rows: list[Expression], keys: Operand, values: Operand, first: Operand) -> None:
         b = self.b
-        quad = Constant(F32.with_lanes(4), 0)
+        quad = Literal(F32.with_lanes(4), 0)
         scores: list[Operand] = [quad] * (self.key_tile // 8)
         for k in range(self.keys_steps):
             for piece in range(self.key_tile // 16):
@@ -340,7 +340,7 @@ class AttentionTileKernel:
         words: list[Operand] = []
         for four in powers[2 * k : 2 * k + 2]:
             for half in range(2):
-                pair: Operand = Constant(F32.with_lanes(2), 0)
+                pair: Operand = Literal(F32.with_lanes(2), 0)
                 for e in range(2):
                     pair = b.insert(pair, e, four[2 * half + e])
                 words.append(b.bitcast(b.convert(pair, self.element), I32))
@@ -348,7 +348,7 @@ class AttentionTileKernel:
 
     # -- the result ---------------------------------------------------------------------------
 
-    def _finish(self, level: Expression, first: Operand, part: Part) -> None:
+    def _finish(self, level: Expression, first: Operand, part: KPart) -> None:
         """Divide by the sum of powers, and run the epilogue over rows of the tile."""
         b, g = self.b, self.group
         row = b.binary("add", self.first_of_warp, self.lane.group)
@@ -369,18 +369,18 @@ class AttentionTileKernel:
                     query, b.compare("lt", query, high), self.largest[half].get(), total, pairs
                 )
             )
-        finishes: Operand = Constant(I1, True)
+        finishes: Operand = Literal(I1, True)
         if self.partial is not None:
-            meeting = AttentionMeeting(
+            split_k = SplitKAttention(
                 b, self.places[self.partial].pointer, self.shared, self.thread, self.lane.member,
                 _QUERIES, self.width_tile,
             )  # fmt: skip
-            held, finishes = meeting.meet(part, held)
+            held, finishes = split_k.meet(part, held)
         for half, parts in enumerate(held):
             total = parts.total
             if g.guarded:
                 total = b.select(b.eq(total, 0.0), 1.0, total)
-            elif not isinstance(self.n_keys, Constant):
+            elif not isinstance(self.n_keys, Literal):
                 total = b.select(b.eq(self.n_keys, 0), 1.0, total)  # the sum of nothing is 0
             whole = b.binary("div", 1.0, total)
             for n, sums in enumerate(parts.pairs):

@@ -10,7 +10,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor
 from sardonyx.kernel.language.builder import Register
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.threads import THREADS, ThreadBuilder
 from sardonyx.plan.axes import extent_of
 
@@ -32,7 +32,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CopyStep:
     """What one step copies: lines, the values of the taps, the first element of the depth."""
 
     lines: Lines
@@ -112,7 +112,7 @@ class Copier:
             found.hoist([f.body], moving)
         return found
 
-    def begin(self, stage: Operand, step: Step) -> None:
+    def begin(self, stage: Operand, step: CopyStep) -> None:
         """Begin to copy a step's tile; for factors that are copied directly."""
         b = self.b
         if self.copies is not None:
@@ -121,7 +121,7 @@ class Copier:
         else:
             self._begin(stage, step)
 
-    def _begin(self, stage: Operand, step: Step) -> None:
+    def _begin(self, stage: Operand, step: CopyStep) -> None:
         b, f = self.b, self.factor
         along_depth = f.along == "depth"
         depth = sizes.as_atom(f.depth)
@@ -149,7 +149,7 @@ class Copier:
         source = b.offset(place.pointer, here.dim(place.offset(f.load.at)), f.element)
         b.copy_async(target, source, inside, f.unit_bytes)
 
-    def compute(self, step: Step, held: list[Register]) -> None:
+    def compute(self, step: CopyStep, held: list[Register]) -> None:
         """Compute the words of a step's tile into registers; for the other factors."""
         b, f = self.b, self.factor
         for i in range(self.count):
@@ -181,10 +181,10 @@ class Copier:
                 value = here.stored(f.body)
             else:
                 value = here.scalar(f.body)
-            if isinstance(value, Constant):
-                value = Constant(f.vector, value.value)
+            if isinstance(value, Literal):
+                value = Literal(f.vector, value.value)
             value = b.splat(value, f.word)
-            held[i].set(b.select(mask, value, Constant(f.vector, 0)))
+            held[i].set(b.select(mask, value, Literal(f.vector, 0)))
 
     def put(self, stage: Operand, held: list[Register]) -> None:
         """Write what `compute` gave to shared memory."""
@@ -200,5 +200,5 @@ class Copier:
 
 def registers(b: ThreadBuilder, factor: Factor) -> list[Register]:
     """Registers for `Copier.compute`."""
-    zero = Constant(factor.vector, 0)
+    zero = Literal(factor.vector, 0)
     return [b.variable(zero, name="word") for _ in range(factor.words_each)]

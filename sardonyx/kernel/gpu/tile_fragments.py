@@ -11,7 +11,7 @@ from sardonyx.kernel.language.types import F32, I32
 _STEP = 32
 
 
-class Lane:
+class FragmentLane:
     """A thread's place in its warp, as matrix fragments count: `group` of 8, `member` of 4.
 
     Attributes:
@@ -47,7 +47,7 @@ class Fragments:
 
     def __init__(
         self,
-        lane: Lane,
+        lane: FragmentLane,
         factor: Factor,
         first: Operand,
         pieces: int,

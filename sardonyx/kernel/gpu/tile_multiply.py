@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor
-from sardonyx.kernel.gpu.tile_fragments import Fragments, Lane
+from sardonyx.kernel.gpu.tile_fragments import FragmentLane, Fragments
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
 from sardonyx.kernel.language.builder import Register
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.threads import THREADS, WARP, ThreadBuilder
 from sardonyx.kernel.language.types import F32
 
@@ -36,7 +36,7 @@ class MatrixMultiplier:
 
     def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
         self.b, self.kind, s = b, schedule.unit.kind, schedule.shape
-        lane = self.lane = Lane(b)
+        lane = self.lane = FragmentLane(b)
         warp = b.warp_of_block()
         self.warp_row = b.binary("div", warp, s.warp_columns)
         warp_column = b.binary("rem", warp, s.warp_columns)
@@ -49,7 +49,7 @@ class MatrixMultiplier:
             lane, schedule.right, self.first_column, self.columns // 16, words=words,
             depth_first=True,
         )  # fmt: skip
-        zero = Constant(F32.with_lanes(4), 0)
+        zero = Literal(F32.with_lanes(4), 0)
         self.sums = [
             [b.variable(zero, name="sum") for _ in range(self.columns // 8)]
             for _ in range(self.rows // 16)
@@ -111,7 +111,7 @@ class SumMultiplier:
         self.left = _Lines(b, schedule.left, row, self.ROWS)
         self.right = _Lines(b, schedule.right, column, self.COLUMNS)
         self.sums: list[list[Register]] = [
-            [b.variable(Constant(self.type, 0), name="sum") for _ in self.right.lines]
+            [b.variable(Literal(self.type, 0), name="sum") for _ in self.right.lines]
             for _ in self.left.lines
         ]
 
@@ -119,7 +119,7 @@ class SumMultiplier:
         """See `Multiplier`."""
         for row in self.sums:
             for register in row:
-                register.set(Constant(self.type, 0))
+                register.set(Literal(self.type, 0))
 
     def step(self, left: Operand, right: Operand) -> None:
         """See `Multiplier`."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.kernel.gpu.tile_copy import Copier, Step, registers
+from sardonyx.kernel.gpu.tile_copy import Copier, CopyStep, registers
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import I64
 
 
-class Pipeline:
+class TilePipeline:
     """Shared memory in stages, each with the tiles of one step.
 
     Args:
@@ -30,7 +30,7 @@ class Pipeline:
         self,
         first: Operand,
         last: Operand,
-        fetch: Callable[[Operand], Sequence[Step]],
+        fetch: Callable[[Operand], Sequence[CopyStep]],
         use: Callable[[list[Operand], Operand], None],
         begun: Callable[[], None] = lambda: None,
     ) -> None:

@@ -19,9 +19,9 @@ from sardonyx.kernel.gpu.tile_factor import WORD, Factor
 from sardonyx.kernel.gpu.tile_shape import STEP_BYTES, Extents, TileShape, choose
 from sardonyx.kernel.language.types import F32, Type, memory_type
 from sardonyx.kernel.loops.block_sizes import Tiling
-from sardonyx.kernel.matmul.product_schedule import Packing
+from sardonyx.kernel.matmul.contraction_schedule import Packing
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.roles import roles
 from sardonyx.tensor import scalar
@@ -54,7 +54,7 @@ class Unit:
         return self.kind != "fma"
 
 
-def unit_of(group: Product, tf32: bool) -> Unit | None:
+def unit_of(group: Contraction, tf32: bool) -> Unit | None:
     """What multiplies the factors of a contraction; None if nothing here does."""
     total = value_type(group.accumulator)
     if group.accumulator is dtypes.FLOAT:
@@ -69,7 +69,7 @@ def unit_of(group: Product, tf32: bool) -> Unit | None:
     return None if group.accumulator.is_complex else Unit("fma", total, total)
 
 
-def takes(group: Product, tiling: Tiling) -> bool:
+def takes(group: Contraction, tiling: Tiling) -> bool:
     """Whether a contraction can be computed in tiles."""
     return roles(group) is not None and unit_of(group, tiling.tf32) is not None
 
@@ -97,7 +97,7 @@ class TileSchedule:
 
     def __init__(
         self,
-        group: Product,
+        group: Contraction,
         strides: dict[Tensor, tuple[Dim, ...]],
         tiling: Tiling,
         shape: TileShape | None = None,

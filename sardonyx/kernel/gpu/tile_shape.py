@@ -36,7 +36,7 @@ class TileShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TileChoice:
     """One way to compute a product.
 
     Attributes:
@@ -91,7 +91,7 @@ _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LEAST_BYTES = 512
 
 
-def choose(kind: str, extents: Extents, tiling: Tiling) -> list[Choice]:
+def choose(kind: str, extents: Extents, tiling: Tiling) -> list[TileChoice]:
     """Ways to compute a product, of which each run uses one."""
     e = extents
     if all(isinstance(x, int) for x in (e.rows, e.columns, e.lead, e.steps)):
@@ -101,13 +101,13 @@ def choose(kind: str, extents: Extents, tiling: Tiling) -> list[Choice]:
     enough = integer.floordiv(sizes.multiply(e.tiles(large), 5), 3 * tiling.processors)
     symbols = {a.name: 1 for a in symbols_of(enough)}
     if sizes.evaluate(enough, symbols) > 0:  # and more, where sizes are larger
-        return [Choice(large)]
+        return [TileChoice(large)]
     used: Dim = 0 if large == small else integer.minimum(1, enough)
     count = integer.maximum(1, e.tiles(small))
     parts: Dim = integer.floordiv(tiling.processors * 3 // 2, count)
     parts = integer.minimum(parts, integer.floordiv(e.steps, _LEAST_BYTES // STEP_BYTES))
     unused = sizes.add(1, sizes.multiply(used, -1))
-    found = [Choice(large, 1, used), Choice(small, integer.maximum(1, parts), unused)]
+    found = [TileChoice(large, 1, used), TileChoice(small, integer.maximum(1, parts), unused)]
     return [c for c in found if c.used != 0]
 
 
@@ -124,11 +124,11 @@ def _candidates(kind: str, extents: Extents) -> tuple[TileShape, TileShape]:
     return fitting[0], (small or fitting[-1:])[0]
 
 
-def _best(kind: str, extents: Extents, tiling: Tiling) -> Choice:
+def _best(kind: str, extents: Extents, tiling: Tiling) -> TileChoice:
     """The one that should take the least time."""
     e = extents
     steps = int(e.steps)
-    times: list[tuple[float, Choice]] = []
+    times: list[tuple[float, TileChoice]] = []
     for shape, rate in _FMA if kind == "fma" else _MATRIX:
         tiles = int(e.tiles(shape))
         area = shape.rows * shape.columns
@@ -144,5 +144,5 @@ def _best(kind: str, extents: Extents, tiling: Tiling) -> Choice:
             time = waves * (each * max(_STEP + alone, resident * busy / rate) + _TILE)
             if parts > 1:
                 time += _MEET + _PART * parts
-            times.append((time, Choice(shape, parts)))
+            times.append((time, TileChoice(shape, parts)))
     return min(times, key=lambda pair: pair[0])[1]

@@ -13,19 +13,19 @@ from sardonyx.kernel.language.builder import Builder, Register
 from sardonyx.kernel.language.operations import REDUCE
 from sardonyx.kernel.language.program import (
     Block,
-    Constant,
     Effect,
     For,
     If,
     Let,
+    Literal,
     Operand,
     Parallel,
     Program,
     Read,
     Return,
-    Set,
+    SetVariable,
+    SsaValue,
     Store,
-    Value,
     Variable,
     While,
 )
@@ -57,7 +57,7 @@ class _Warp:
             program.name, parameters, result=program.result and _one(program.result),
             always_inline=program.always_inline, cold=program.cold,
         )  # fmt: skip
-        self.values: dict[Value, Operand] = {}
+        self.values: dict[SsaValue, Operand] = {}
         self.variables: dict[Variable, Register] = {}
         for old, new in zip(program.parameters, self.b.program.parameters, strict=False):
             self.values[old.value] = new.value
@@ -77,7 +77,7 @@ class _Warp:
                     self.values[statement.result] = self.let(statement)
                 case Read(result, variable):
                     self.values[result] = self.variables[variable].get()
-                case Set(variable, value):
+                case SetVariable(variable, value):
                     self.set(variable, self.of(value))
                 case Store():
                     self.store(statement)
@@ -118,11 +118,11 @@ class _Warp:
 
     def of(self, operand: Operand) -> Operand:
         """An operand as every thread sees it."""
-        if isinstance(operand, Constant):
-            return Constant(_one(operand.type), operand.value)
+        if isinstance(operand, Literal):
+            return Literal(_one(operand.type), operand.value)
         return self.values[operand]
 
-    def lane(self, lanes: int) -> Value:
+    def lane(self, lanes: int) -> SsaValue:
         """Which lane of a vector of so many a thread has."""
         if lanes == WARP:
             return self.thread
@@ -191,7 +191,7 @@ class _Warp:
     def once(self, let: Let, operands: list[Operand]) -> Operand:
         """What one thread does, and all get the result of."""
         b = self.b
-        held = b.variable(Constant(_one(let.result.type), 0))
+        held = b.variable(Literal(_one(let.result.type), 0))
         with b.if_(b.eq(self.thread, 0)):
             held.set(b.let(_one(let.result.type), let.op, operands, **dict(let.attributes)))
         return self.from_lane(held.get(), 0)
@@ -238,15 +238,15 @@ class _Warp:
             sum(number << 8 * k for k, number in enumerate(numbers[first : first + 4]))
             for first in range(0, len(numbers), 4)
         ]
-        word: Operand = Constant(I32, _signed(words[0]))
+        word: Operand = Literal(I32, _signed(words[0]))
         for k, held in enumerate(words[1:], 1):
-            word = b.select(b.compare("lt", lane, 4 * k), word, Constant(I32, _signed(held)))
+            word = b.select(b.compare("lt", lane, 4 * k), word, Literal(I32, _signed(held)))
         shift = b.binary("shl", b.binary("and", lane, 3), 3)
         return b.binary("and", b.binary("shr", word, shift), 0xFF)
 
     def from_lane(self, x: Operand, lane: int) -> Operand:
         """What one thread has, in all."""
-        return self._moved_from(x, Constant(I32, lane))
+        return self._moved_from(x, Literal(I32, lane))
 
     def _across(self, x: Operand, distance: int) -> Operand:
         """What the thread has whose number differs in one bit."""

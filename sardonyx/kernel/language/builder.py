@@ -9,16 +9,16 @@ from typing import overload
 from sardonyx.kernel.language.instructions import InstructionBuilder
 from sardonyx.kernel.language.program import (
     Block,
-    Constant,
     Effect,
     For,
     If,
+    Literal,
     Operand,
     Parallel,
     Read,
     Return,
-    Set,
-    Value,
+    SetVariable,
+    SsaValue,
     Variable,
     While,
 )
@@ -39,7 +39,7 @@ class Register:
         """The register's type."""
         return self.variable.type
 
-    def get(self) -> Value:
+    def get(self) -> SsaValue:
         """Its value now."""
         result = self._builder.fresh(self.variable.type)
         self._builder.append(Read(result, self.variable))
@@ -48,7 +48,7 @@ class Register:
     def set(self, value: Operand | float) -> None:
         """Give it a new value."""
         lifted = self._builder.lift(value, self.variable.type)
-        self._builder.append(Set(self.variable, lifted))
+        self._builder.append(SetVariable(self.variable, lifted))
 
 
 class Builder(InstructionBuilder):
@@ -62,7 +62,7 @@ class Builder(InstructionBuilder):
     ) -> Register:
         """A mutable register with its first value."""
         if type is None:
-            if not isinstance(initial, (Value, Constant)):
+            if not isinstance(initial, (SsaValue, Literal)):
                 raise self.fail("a variable that starts as a number needs a type")
             type = initial.type
         handle = Register(self, Variable(type, name))
@@ -80,7 +80,7 @@ class Builder(InstructionBuilder):
     @contextmanager
     def for_(
         self, low: Operand | int, high: Operand | int, step: Operand | int = 1
-    ) -> Iterator[Value]:
+    ) -> Iterator[SsaValue]:
         """`with b.for_(0, n) as i:`"""
         index, body = self.fresh(I64), Block()
         first, last, pace = (self.lift(x, I64) for x in (low, high, step))
@@ -89,7 +89,7 @@ class Builder(InstructionBuilder):
             yield index
 
     @contextmanager
-    def parallel(self) -> Iterator[Value]:
+    def parallel(self) -> Iterator[SsaValue]:
         """`with b.parallel() as block:` once, at the top of a kernel."""
         index, body = self.fresh(I64), Block()
         self.append(Parallel(index, body))
@@ -108,14 +108,14 @@ class Builder(InstructionBuilder):
         with self._block(body):
             yield
 
-    def may_go_on(self) -> Value:
+    def may_go_on(self) -> SsaValue:
         """Whether the run is not cancelled; for kernels with loops that may take long."""
         return self.eq(self.load(I64, self.context("cancel"), ordering="relaxed"), 0)
 
     @contextmanager
     def pieces(
         self, low: Operand | int, high: Operand | int, most: int
-    ) -> Iterator[tuple[Value, Value]]:
+    ) -> Iterator[tuple[SsaValue, SsaValue]]:
         """`with b.pieces(0, n, 1 << 16) as (first, end):` parts of a range, until cancelled.
 
         For loops in a kernel that may take long: between two parts it looks at the cancel flag, and
@@ -136,7 +136,7 @@ class Builder(InstructionBuilder):
     @contextmanager
     def long_for(
         self, low: Operand | int, high: Operand | int, step: Operand | int = 1, most: int = 1 << 16
-    ) -> Iterator[Value]:
+    ) -> Iterator[SsaValue]:
         """`for_` over a range that may take long: a cancelled run leaves the kernel, as a fault.
 
         So nothing follows that would take unfinished data for places. For kernels of one block in
@@ -197,7 +197,7 @@ class Builder(InstructionBuilder):
         result: Type,
         *,
         fixed: int | None = None,
-    ) -> Value: ...
+    ) -> SsaValue: ...
 
     def call(
         self,
@@ -206,7 +206,7 @@ class Builder(InstructionBuilder):
         result: Type | None = None,
         *,
         fixed: int | None = None,
-    ) -> Value | None:
+    ) -> SsaValue | None:
         """Call a function of the same module by name, or any by its address.
 
         `fixed`: for a C variadic function, how many parameters are declared.
@@ -219,7 +219,7 @@ class Builder(InstructionBuilder):
             return None
         return self.let(result, "call", [*through, *operands], name=name, fixed=fixed)
 
-    def address_of(self, function: str) -> Value:
+    def address_of(self, function: str) -> SsaValue:
         """The address of a function of the same module."""
         return self.let(PTR, "address_of", [], name=function)
 
@@ -230,16 +230,16 @@ class Builder(InstructionBuilder):
         operands = (self.lift(a, I64), self.lift(b, I64), self.lift(c, I64))
         self.append(Effect("fault", operands, (("code", code),)))
 
-    def context(self, field: str) -> Value:
+    def context(self, field: str) -> SsaValue:
         """A field of the calling thread's context: see kernel/language/context.py."""
         type = I64 if field in ("thread", "scratch_bytes") else PTR
         return self.let(type, "context", [], field=field)
 
-    def clock(self) -> Value:
+    def clock(self) -> SsaValue:
         """What the processor's counter says, which all its cores have in common."""
         return self.let(I64, "clock", [])
 
-    def float_mode(self) -> Value:
+    def float_mode(self) -> SsaValue:
         """How this thread's floating-point unit rounds, and what it does with denormal numbers."""
         return self.let(I64, "float_mode", [])
 

@@ -54,7 +54,7 @@ class Kernel:
     host: HostSignature | None = None
 
 
-class Parameters:
+class KernelParameters:
     """Collects a kernel's parameters before its builder is made.
 
     Pointers come first, then the symbols that sizes and strides are made of, so that equal kernels

@@ -10,14 +10,14 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel.language.operations import BINARY, COMPARE, REDUCE, UNARY
 from sardonyx.kernel.language.program import (
     Block,
-    Constant,
     Let,
+    Literal,
     Operand,
     Parameter,
     Program,
+    SsaValue,
     Statement,
     Store,
-    Value,
 )
 from sardonyx.kernel.language.types import BF16, I1, I64, PTR, Type
 
@@ -61,10 +61,10 @@ class InstructionBuilder:
 
     # -- plumbing -----------------------------------------------------------------------------
 
-    def fresh(self, type: Type) -> Value:
+    def fresh(self, type: Type) -> SsaValue:
         """A new value that a statement will define."""
         self._count += 1
-        return Value(type, self._count, self._reference)
+        return SsaValue(type, self._count, self._reference)
 
     def append(self, statement: Statement) -> None:
         """Add a statement at the current place."""
@@ -74,7 +74,7 @@ class InstructionBuilder:
         """Have something done when the parallel axis is written, such as to let go of caches."""
         self._at_end.append(action)
 
-    def parameter(self, name: str) -> Value:
+    def parameter(self, name: str) -> SsaValue:
         """The parameter called `name`."""
         return next(p.value for p in self.program.parameters if p.name == name)
 
@@ -84,7 +84,7 @@ class InstructionBuilder:
 
     def lift(self, value: object, type: Type) -> Operand:
         """`value` as an operand of `type`: numbers become constants, scalars are broadcast."""
-        if isinstance(value, (Value, Constant)):
+        if isinstance(value, (SsaValue, Literal)):
             own = value.type
             if own is type or own == type:
                 return value
@@ -92,10 +92,12 @@ class InstructionBuilder:
                 return self.splat(value, type.lanes)
             raise self.fail(f"operand {value!r} is {value.type}, not {type}")
         if isinstance(value, (bool, int, float)):
-            return Constant(type, value)
+            return Literal(type, value)
         raise self.fail(f"{value!r} is not an operand")
 
-    def let(self, type: Type, op: str, operands: Sequence[Operand], **attributes: object) -> Value:
+    def let(
+        self, type: Type, op: str, operands: Sequence[Operand], **attributes: object
+    ) -> SsaValue:
         """Append `op` with a result of `type`; callers use the named methods."""
         result = self.fresh(type)
         facts = tuple(sorted(attributes.items())) if attributes else ()
@@ -103,9 +105,9 @@ class InstructionBuilder:
         return result
 
     def _pair(self, a: object, b: object) -> tuple[Operand, Operand]:
-        if isinstance(a, Value) and isinstance(b, Value) and a.type is b.type:
+        if isinstance(a, SsaValue) and isinstance(b, SsaValue) and a.type is b.type:
             return a, b
-        types = [x.type for x in (a, b) if isinstance(x, (Value, Constant))]
+        types = [x.type for x in (a, b) if isinstance(x, (SsaValue, Literal))]
         if not types:
             raise self.fail("an operation on two numbers needs no kernel")
         wide = max(types, key=lambda t: t.lanes)
@@ -113,79 +115,79 @@ class InstructionBuilder:
 
     # -- arithmetic ---------------------------------------------------------------------------
 
-    def constant(self, type: Type, value: float) -> Constant:
+    def constant(self, type: Type, value: float) -> Literal:
         """A literal."""
-        return Constant(type, value)
+        return Literal(type, value)
 
-    def unary(self, op: str, x: Operand) -> Value:
+    def unary(self, op: str, x: Operand) -> SsaValue:
         """One of UNARY."""
         if op not in UNARY:
             raise self.fail(f"unknown operation {op}")
         return self.let(x.type, op, [x])
 
-    def binary(self, op: str, a: object, b: object) -> Value:
+    def binary(self, op: str, a: object, b: object) -> SsaValue:
         """One of BINARY; numbers take the other operand's type, scalars broadcast."""
         if op not in BINARY:
             raise self.fail(f"unknown operation {op}")
         x, y = self._pair(a, b)
         return self.let(x.type, op, [x, y])
 
-    def compare(self, op: str, a: object, b: object) -> Value:
+    def compare(self, op: str, a: object, b: object) -> SsaValue:
         """One of COMPARE, giving `i1` lanes; comparisons with NaN are false but `ne`."""
         if op not in COMPARE:
             raise self.fail(f"unknown comparison {op}")
         x, y = self._pair(a, b)
         return self.let(I1.with_lanes(x.type.lanes), op, [x, y])
 
-    def eq(self, a: object, b: object) -> Value:
+    def eq(self, a: object, b: object) -> SsaValue:
         """Equality, lane by lane."""
         return self.compare("eq", a, b)
 
-    def ne(self, a: object, b: object) -> Value:
+    def ne(self, a: object, b: object) -> SsaValue:
         """Inequality, lane by lane."""
         return self.compare("ne", a, b)
 
-    def min(self, a: object, b: object) -> Value:
+    def min(self, a: object, b: object) -> SsaValue:
         """The smaller; NaN wins."""
         return self.binary("min", a, b)
 
-    def max(self, a: object, b: object) -> Value:
+    def max(self, a: object, b: object) -> SsaValue:
         """The larger; NaN wins."""
         return self.binary("max", a, b)
 
-    def fma(self, a: object, b: object, c: object) -> Value:
+    def fma(self, a: object, b: object, c: object) -> SsaValue:
         """`a * b + c`, rounded once."""
-        x, y = self._pair(a, b if isinstance(b, (Value, Constant)) else c)
+        x, y = self._pair(a, b if isinstance(b, (SsaValue, Literal)) else c)
         wide = max((x.type, y.type, self._pair(a, c)[0].type), key=lambda t: t.lanes)
         return self.let(wide, "fma", [self.lift(v, wide) for v in (a, b, c)])
 
-    def dot(self, total: Operand, a: Operand, b: Operand) -> Value:
+    def dot(self, total: Operand, a: Operand, b: Operand) -> SsaValue:
         """`total[i]` and the four products `a[4 i + j] * b[4 i + j]`, j < 4, as i32 that wrap.
 
         `a` has unsigned bytes, `b` signed ones, each four times as many as `total` has lanes.
         """
         return self.let(total.type, "dot", [total, a, b])
 
-    def dot_halves(self, total: Operand, a: Operand, b: Operand) -> Value:
+    def dot_halves(self, total: Operand, a: Operand, b: Operand) -> SsaValue:
         """`total[i]` and the products `a[2 i + j] * b[2 i + j]`, j < 2, of bfloat16, as f32.
 
         On targets that have it as an instruction alone, which takes denormal numbers as 0.
         """
         return self.let(total.type, "dot_halves", [total, a, b])
 
-    def round_to_half(self, x: Operand) -> Value:
+    def round_to_half(self, x: Operand) -> SsaValue:
         """f32 to the nearest bfloat16, as `dot_halves` takes it: denormal numbers may become 0."""
         return self.let(BF16.with_lanes(x.type.lanes), "round_to_half", [x])
 
-    def scale(self, x: Operand, exponent: object) -> Value:
+    def scale(self, x: Operand, exponent: object) -> SsaValue:
         """`x * 2^exponent`, rounded once; `exponent` is an integral float below 2000 in size."""
         return self.let(x.type, "scale", [x, self.lift(exponent, x.type)])
 
-    def value(self, type: Type, value: float) -> Value:
+    def value(self, type: Type, value: float) -> SsaValue:
         """A literal as a value, for use with operators."""
-        return self.let(type, "constant", [Constant(type, value)])
+        return self.let(type, "constant", [Literal(type, value)])
 
-    def select(self, condition: Operand, a: object, b: object) -> Value:
+    def select(self, condition: Operand, a: object, b: object) -> SsaValue:
         """`a` where `condition`, else `b`; a scalar condition picks whole vectors."""
         x, y = self._pair(a, b)
         if condition.type.lanes > x.type.lanes:
@@ -194,7 +196,7 @@ class InstructionBuilder:
         return self.let(x.type, "select", [condition, x, y])
 
     @overload
-    def convert(self, x: Value, type: Type) -> Value: ...
+    def convert(self, x: SsaValue, type: Type) -> SsaValue: ...
 
     @overload
     def convert(self, x: Operand, type: Type) -> Operand: ...
@@ -207,11 +209,11 @@ class InstructionBuilder:
         target = type.with_lanes(x.type.lanes)
         if target == x.type:
             return x
-        if isinstance(x, Constant) and target.is_float:
-            return Constant(target, float(x.value))
+        if isinstance(x, Literal) and target.is_float:
+            return Literal(target, float(x.value))
         return self.let(target, "convert", [x])
 
-    def bitcast(self, x: Operand, type: Type) -> Value:
+    def bitcast(self, x: Operand, type: Type) -> SsaValue:
         """The same bits as another type of the same total size."""
         return self.let(type, "bitcast", [x])
 
@@ -221,33 +223,33 @@ class InstructionBuilder:
         """A vector with `x` in all lanes."""
         if lanes == x.type.lanes:
             return x
-        if isinstance(x, Constant):
-            return Constant(x.type.with_lanes(lanes), x.value)
+        if isinstance(x, Literal):
+            return Literal(x.type.with_lanes(lanes), x.value)
         return self.let(x.type.with_lanes(lanes), "splat", [x])
 
-    def iota(self, type: Type) -> Value:
+    def iota(self, type: Type) -> SsaValue:
         """The vector 0, 1, 2 ..."""
         return self.let(type, "iota", [])
 
-    def extract(self, x: Operand, lane: int) -> Value:
+    def extract(self, x: Operand, lane: int) -> SsaValue:
         """One lane of a vector."""
         return self.let(x.type.element, "extract", [x], lane=lane)
 
-    def insert(self, x: Operand, lane: int, value: Operand) -> Value:
+    def insert(self, x: Operand, lane: int, value: Operand) -> SsaValue:
         """The vector with one lane replaced."""
         return self.let(x.type, "insert", [x, value], lane=lane)
 
-    def shuffle(self, a: Operand, b: Operand, lanes: Sequence[int]) -> Value:
+    def shuffle(self, a: Operand, b: Operand, lanes: Sequence[int]) -> SsaValue:
         """Lanes picked from `a` followed by `b`."""
         return self.let(a.type.with_lanes(len(lanes)), "shuffle", [a, b], lanes=tuple(lanes))
 
-    def reduce(self, op: str, x: Operand) -> Value:
+    def reduce(self, op: str, x: Operand) -> SsaValue:
         """One of REDUCE."""
         if op not in REDUCE:
             raise self.fail(f"unknown reduction {op}")
         return self.let(x.type.element, op, [x])
 
-    def tail_mask(self, count: Operand | int, lanes: int) -> Value:
+    def tail_mask(self, count: Operand | int, lanes: int) -> SsaValue:
         """`i1` lanes, true in the first `count` (an i64, any value)."""
         return self.let(I1.with_lanes(lanes), "tail_mask", [self.lift(count, I64)])
 
@@ -255,14 +257,14 @@ class InstructionBuilder:
         """Any integer or `i1` as i64."""
         return self.convert(x, I64)
 
-    def lane_indices(self, start: Operand, stride: Operand | int, lanes: int) -> Value:
+    def lane_indices(self, start: Operand, stride: Operand | int, lanes: int) -> SsaValue:
         """i64 lanes `start + lane * stride`."""
         steps = self.iota(I64.with_lanes(lanes))
         return steps * self.lift(stride, I64) + start
 
     def parted(self, number: Operand, extent: Operand) -> tuple[Operand, Operand]:
         """Quotient and remainder by a size, which is not 0 where anything comes of them."""
-        if isinstance(extent, Constant):
+        if isinstance(extent, Literal):
             return self.binary("div", number, extent), self.binary("rem", number, extent)
         x, size = self._pair(number, extent)
         quotient = self.let(x.type, "div", [x, size], by_size=True)
@@ -288,7 +290,7 @@ class InstructionBuilder:
         align_bytes: int | None = None,
         ordering: str | None = None,
         invariant: bool = False,
-    ) -> Value:
+    ) -> SsaValue:
         """Read `type` at `pointer + index * size of a lane`; an index vector gathers.
 
         Masked-off lanes are zero and not touched. `invariant`: nothing writes there meanwhile.
@@ -316,24 +318,26 @@ class InstructionBuilder:
         align = align_bytes or value.type.alignment_bytes
         self.append(Store(pointer, at, value, mask, align, ordering, nontemporal))
 
-    def offset(self, pointer: Operand, index: Operand | int, element: Type | int = 1) -> Value:
+    def offset(self, pointer: Operand, index: Operand | int, element: Type | int = 1) -> SsaValue:
         """`pointer + index * element`, `element` a type or a number of bytes."""
         size = element if isinstance(element, int) else element.size_bytes
         at = self.lift(index, I64) if isinstance(index, int) else index
         return self.let(PTR, "offset", [pointer, at], size_bytes=size)
 
-    def table(self, element: Type, values: Sequence[int | float]) -> Value:
+    def table(self, element: Type, values: Sequence[int | float]) -> SsaValue:
         """The address of constant data: `values` side by side as scalars of type `element`."""
         return self.let(PTR, "table", [], element=element, values=tuple(values))
 
-    def local(self, type: Type, count: int, *, align_bytes: int = 64) -> Value:
+    def local(self, type: Type, count: int, *, align_bytes: int = 64) -> SsaValue:
         """Memory of this call's own, for `count` elements; contents undefined; small."""
         return self.let(PTR, "local", [], element=type, count=count, align_bytes=align_bytes)
 
-    def atomic(self, op: str, pointer: Operand, value: Operand, ordering: str = "seq_cst") -> Value:
+    def atomic(
+        self, op: str, pointer: Operand, value: Operand, ordering: str = "seq_cst"
+    ) -> SsaValue:
         """Atomic `add`, `sub`, `max`, `min`, `or`, `exchange`; gives the old value."""
         return self.let(value.type, "atomic", [pointer, value], rmw=op, ordering=ordering)
 
-    def compare_exchange(self, pointer: Operand, expected: Operand, value: Operand) -> Value:
+    def compare_exchange(self, pointer: Operand, expected: Operand, value: Operand) -> SsaValue:
         """Atomically replace `expected` by `value`; gives the old value."""
         return self.let(value.type, "compare_exchange", [pointer, expected, value])

@@ -32,12 +32,12 @@ class Parameter:
     """
 
     name: str
-    value: Value
+    value: SsaValue
     noalias: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class SsaValue:
     """The result of one statement (or a parameter, or a loop index): assigned once."""
 
     type: Type
@@ -57,69 +57,69 @@ class Value:
             raise EngineError(message("kernel", f"What wrote {self!r} has done its work"))
         return builder
 
-    def __add__(self, other: object) -> Value:
+    def __add__(self, other: object) -> SsaValue:
         return self.owner.binary("add", self, other)
 
-    def __radd__(self, other: object) -> Value:
+    def __radd__(self, other: object) -> SsaValue:
         return self.owner.binary("add", other, self)
 
-    def __sub__(self, other: object) -> Value:
+    def __sub__(self, other: object) -> SsaValue:
         return self.owner.binary("sub", self, other)
 
-    def __rsub__(self, other: object) -> Value:
+    def __rsub__(self, other: object) -> SsaValue:
         return self.owner.binary("sub", other, self)
 
-    def __mul__(self, other: object) -> Value:
+    def __mul__(self, other: object) -> SsaValue:
         return self.owner.binary("mul", self, other)
 
-    def __rmul__(self, other: object) -> Value:
+    def __rmul__(self, other: object) -> SsaValue:
         return self.owner.binary("mul", other, self)
 
-    def __truediv__(self, other: object) -> Value:
+    def __truediv__(self, other: object) -> SsaValue:
         return self.owner.binary("div", self, other)
 
-    def __rtruediv__(self, other: object) -> Value:
+    def __rtruediv__(self, other: object) -> SsaValue:
         return self.owner.binary("div", other, self)
 
-    def __floordiv__(self, other: object) -> Value:
+    def __floordiv__(self, other: object) -> SsaValue:
         return self.owner.binary("div", self, other)
 
-    def __mod__(self, other: object) -> Value:
+    def __mod__(self, other: object) -> SsaValue:
         return self.owner.binary("rem", self, other)
 
-    def __and__(self, other: object) -> Value:
+    def __and__(self, other: object) -> SsaValue:
         return self.owner.binary("and", self, other)
 
-    def __or__(self, other: object) -> Value:
+    def __or__(self, other: object) -> SsaValue:
         return self.owner.binary("or", self, other)
 
-    def __xor__(self, other: object) -> Value:
+    def __xor__(self, other: object) -> SsaValue:
         return self.owner.binary("xor", self, other)
 
-    def __lshift__(self, other: object) -> Value:
+    def __lshift__(self, other: object) -> SsaValue:
         return self.owner.binary("shl", self, other)
 
-    def __rshift__(self, other: object) -> Value:
+    def __rshift__(self, other: object) -> SsaValue:
         return self.owner.binary("shr", self, other)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> SsaValue:
         return self.owner.unary("neg", self)
 
-    def __lt__(self, other: object) -> Value:
+    def __lt__(self, other: object) -> SsaValue:
         return self.owner.compare("lt", self, other)
 
-    def __le__(self, other: object) -> Value:
+    def __le__(self, other: object) -> SsaValue:
         return self.owner.compare("le", self, other)
 
-    def __gt__(self, other: object) -> Value:
+    def __gt__(self, other: object) -> SsaValue:
         return self.owner.compare("gt", self, other)
 
-    def __ge__(self, other: object) -> Value:
+    def __ge__(self, other: object) -> SsaValue:
         return self.owner.compare("ge", self, other)
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Literal:
     """A literal operand; `value` is an int, float or bool, equal in all lanes."""
 
     type: Type
@@ -129,7 +129,7 @@ class Constant:
         return f"{self.value!r}:{self.type}"
 
 
-Operand = Value | Constant
+Operand = SsaValue | Literal
 
 
 @dataclass(eq=False, slots=True)
@@ -144,7 +144,7 @@ class Variable:
 class Let:
     """`result = op(operands)`; `attributes` are compile-time facts such as `align`."""
 
-    result: Value
+    result: SsaValue
     op: str
     operands: tuple[Operand, ...]
     attributes: tuple[tuple[str, object], ...] = ()
@@ -158,12 +158,12 @@ class Let:
 class Read:
     """`result = variable`."""
 
-    result: Value
+    result: SsaValue
     variable: Variable
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
+class SetVariable:
     """`variable = value`."""
 
     variable: Variable
@@ -213,7 +213,7 @@ class Block:
 class For:
     """`for index in range(low, high, step)`: i64, step positive, runs zero times if low >= high."""
 
-    index: Value
+    index: SsaValue
     low: Operand
     high: Operand
     step: Operand
@@ -224,7 +224,7 @@ class For:
 class Parallel:
     """The kernel's parallel axis: `index` runs over the blocks given to this call."""
 
-    index: Value
+    index: SsaValue
     body: Block
 
 
@@ -253,7 +253,7 @@ class Return:
     value: Operand | None = None
 
 
-Statement = Let | Read | Set | Store | Effect | For | Parallel | While | If | Return
+Statement = Let | Read | SetVariable | Store | Effect | For | Parallel | While | If | Return
 
 
 @dataclass(eq=False, slots=True)

@@ -15,7 +15,7 @@ from sardonyx.kernel.language.program import (
     Program,
     Read,
     Return,
-    Set,
+    SetVariable,
     Statement,
     Store,
     While,
@@ -48,7 +48,7 @@ def line(statement: Statement) -> str:
             return f"{result}: {result.type} = {op} {_listed(operands)}".rstrip() + tail
         case Read(result, variable):
             return f"{result}: {result.type} = ${variable.name}"
-        case Set(variable, value):
+        case SetVariable(variable, value):
             return f"${variable.name}: {variable.type} = {value!r}"
         case Store(pointer, index, value, mask):
             given = f", mask {mask!r}" if mask is not None else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Effect, Operand, Value
+from sardonyx.kernel.language.program import Effect, Operand, SsaValue
 from sardonyx.kernel.language.types import F32, I32, I64, PTR, Type
 from sardonyx.kernel.language.words import by_words
 
@@ -37,15 +37,15 @@ class ThreadBuilder(Builder):
         trailing = zip(TRAILING, (I64, PTR), strict=True)
         super().__init__(name, [*parameters, *trailing], kind="block")
 
-    def thread(self) -> Value:
+    def thread(self) -> SsaValue:
         """The number of the thread in its warp."""
         return self.let(I64, "thread", [])
 
-    def warp_of_block(self) -> Value:
+    def warp_of_block(self) -> SsaValue:
         """The number of the warp in its thread block."""
         return self.let(I64, "warp_of_block", [])
 
-    def shared_by_block(self, size_bytes: int) -> Value:
+    def shared_by_block(self, size_bytes: int) -> SsaValue:
         """Memory that the threads of a thread block share, aligned to 128 bytes."""
         return self.let(PTR, "shared_by_block", [], size_bytes=size_bytes)
 
@@ -65,7 +65,7 @@ class ThreadBuilder(Builder):
         """Wait until at most so many groups of this thread's copies are under way."""
         self.append(Effect("wait_copies", (), (("pending", pending),)))
 
-    def load_matrix(self, pointer: Operand, *, transposed: bool) -> Value:
+    def load_matrix(self, pointer: Operand, *, transposed: bool) -> SsaValue:
         """Four 8 by 8 matrices of 16-bit elements, spread over the warp.
 
         Each thread names the address of one row of 16 bytes: thread `8 m + r` row `r` of matrix
@@ -76,14 +76,14 @@ class ThreadBuilder(Builder):
 
     def multiply_matrices(
         self, kind: str, a: Sequence[Operand], b: Sequence[Operand], c: Operand
-    ) -> Value:
+    ) -> SsaValue:
         """`a b + c`, 16 by 8 elements in f32, spread over the warp as PTX's `mma.sync` has it.
 
         kind: `f16` or `bf16`, 16 by 16 times 16 by 8; or `tf32`, 16 by 8 times 8 by 8.
         """
         return self.let(F32.with_lanes(4), "multiply_matrices", [*a, *b, c], kind=kind)
 
-    def power_of_two(self, x: Operand) -> Value:
+    def power_of_two(self, x: Operand) -> SsaValue:
         """`2^x` as the hardware has it, with an error of up to 2 ulp."""
         return self.let(F32, "power_of_two", [x])
 
@@ -95,6 +95,6 @@ class ThreadBuilder(Builder):
 
         return by_words(self, x, move)
 
-    def to_tf32(self, x: Operand) -> Value:
+    def to_tf32(self, x: Operand) -> SsaValue:
         """A float with 10 bits of mantissa, as its bits; ties away from zero."""
         return self.let(I32, "to_tf32", [x])

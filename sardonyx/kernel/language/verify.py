@@ -14,20 +14,20 @@ from sardonyx.kernel.language.matrix_registers import fault_of as fault_of_matri
 from sardonyx.kernel.language.operations import COMPARE
 from sardonyx.kernel.language.program import (
     Block,
-    Constant,
     Effect,
     For,
     If,
     Let,
+    Literal,
     Operand,
     Parallel,
     Program,
     Read,
     Return,
-    Set,
+    SetVariable,
+    SsaValue,
     Statement,
     Store,
-    Value,
     Variable,
     While,
 )
@@ -48,8 +48,8 @@ def verify(program: Program) -> None:
 class _Verifier:
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.defined: set[Value] = {p.value for p in program.parameters}
-        self.ever: set[Value] = set(self.defined)
+        self.defined: set[SsaValue] = {p.value for p in program.parameters}
+        self.ever: set[SsaValue] = set(self.defined)
         self.set: frozenset[Variable] = frozenset()
         self.place: Statement | None = None
         self.names = {p.name for p in program.parameters}
@@ -80,7 +80,7 @@ class _Verifier:
     # -- operands -----------------------------------------------------------------------------
 
     def use(self, operand: Operand) -> None:
-        if isinstance(operand, Constant):
+        if isinstance(operand, Literal):
             if isinstance(operand.value, float) and not operand.type.is_float:
                 self.fail(f"{operand!r} is a fraction as {operand.type}")
             return
@@ -94,7 +94,7 @@ class _Verifier:
         for operand in operands:
             self.use(operand)
 
-    def define(self, value: Value) -> None:
+    def define(self, value: SsaValue) -> None:
         if value in self.ever:
             self.fail(f"{value!r} is made twice")
         self.defined.add(value)
@@ -132,7 +132,7 @@ class _Verifier:
                 if variable not in self.set:
                     self.fail(f"${variable.name} is read where it may not be set")
                 self.define(result)
-            case Set(variable, value):
+            case SetVariable(variable, value):
                 self.use(value)
                 self.want(value, variable.type, f"The value of ${variable.name}")
                 self.set |= {variable}
@@ -167,7 +167,7 @@ class _Verifier:
             for operand in (statement.low, statement.high, statement.step):
                 self.want(operand, I64, "A bound of a loop")
             step = statement.step
-            if isinstance(step, Constant) and step.value <= 0:
+            if isinstance(step, Literal) and step.value <= 0:
                 self.fail("The step of a loop must be positive")
         elif depth or self.program.kind == "function":
             self.fail("parallel belongs at the top of a kernel")

@@ -25,7 +25,7 @@ class Tiling:
 
 
 @dataclass(frozen=True, slots=True)
-class Grain:
+class BlockSizes:
     """Sizes of blocks.
 
     Attributes:
@@ -35,7 +35,7 @@ class Grain:
         wide: The same where all tiles have one or two rows, and where tiles of an image are
             transformed (Winograd's filters); 0 for as many as otherwise.
         registers: How many vectors hold sums, columns and a factor of a product's tile.
-        turns: Whether squares of results are turned in registers to be stored along rows.
+        transpose_stores: Whether tiles of results are transposed to be stored along rows.
         tiles: Tiles of an image that a convolution transforms at once; 0 to transform none.
         tiling: How products are computed by thread blocks; None where there are none.
         matrices: Whether there are registers that hold matrices.
@@ -46,7 +46,7 @@ class Grain:
     vectors: int = 4
     wide: int = 0
     registers: int = 32
-    turns: bool = True
+    transpose_stores: bool = True
     tiles: int = 24
     tiling: Tiling | None = None
     matrices: bool = False
@@ -58,8 +58,8 @@ class Grain:
 
 
 #: A few cores, each with a cache that a panel of the right factor stays in.
-FEW_CORES = Grain()
+FEW_CORES = BlockSizes()
 #: The same where there are registers for matrices.
-WITH_MATRICES = Grain(matrices=True)
+WITH_MATRICES = BlockSizes(matrices=True)
 #: The same where 16 registers have to hold a tile of 6 rows, the columns of a step and a factor.
-FEW_REGISTERS = Grain(vectors=2, wide=4, registers=16)
+FEW_REGISTERS = BlockSizes(vectors=2, wide=4, registers=16)

@@ -39,7 +39,7 @@ _MOST_STEPS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WindowPart:
     """Blocks `low <= number < high`, which are written in the same way.
 
     Attributes:
@@ -70,7 +70,7 @@ class WindowBlocks:
 
     axis: Dim
     blocks: Dim
-    parts: tuple[Part, ...]
+    parts: tuple[WindowPart, ...]
     known: bool = True
 
 
@@ -134,7 +134,7 @@ def choose_blocks(
         return _divide(axis, extent, count, _limits(members, axis))
     blocks = integer.ceildiv(extent, _FEW)
     number = sizes.numbered_index(blocks, 0, "w")
-    part = Part(0, 1, number, sizes.multiply(number, _FEW), _FEW)
+    part = WindowPart(0, 1, number, sizes.multiply(number, _FEW), _FEW)
     return WindowBlocks(axis, blocks, (part,), known=False)
 
 
@@ -180,7 +180,7 @@ def _whole_blocks(extent: Dim) -> int:
 def _equal(axis: Dim, blocks: int, count: int) -> WindowBlocks:
     number = sizes.numbered_index(blocks, 0, "w") if blocks > 1 else 0
     first = sizes.multiply(number, count)
-    return WindowBlocks(axis, blocks, (Part(0, blocks, number, first, count),))
+    return WindowBlocks(axis, blocks, (WindowPart(0, blocks, number, first, count),))
 
 
 def _limits(members: Sequence[Member], axis: Dim) -> list[Scalar]:
@@ -206,7 +206,7 @@ def _divide(axis: Dim, extent: Dim, count: int, limits: Sequence[Scalar]) -> Win
     blocks = integer.ceildiv(extent, count)
     whole = sizes.add(extent, sizes.multiply(blocks, -count)) == 0
 
-    def inside(low: int, high: int) -> Part | None:
+    def inside(low: int, high: int) -> WindowPart | None:
         """Blocks from number `low` to the `high`-th from the last, if they see no border."""
         between = sizes.add(blocks, -low - high)
         if isinstance(between, int) and between < 2:
@@ -217,7 +217,7 @@ def _divide(axis: Dim, extent: Dim, count: int, limits: Sequence[Scalar]) -> Win
             moved = Rewriting(lambda _: None, {sizes.variable(axis): sizes.add(first, k)})
             if any(moved.visit(x).op != "constant" for x in limits):
                 return None
-        return Part(low, sizes.add(blocks, -high), number, first, count)
+        return WindowPart(low, sizes.add(blocks, -high), number, first, count)
 
     if whole:
         for low, high in ((0, 0), (0, 1), (1, 0)):
@@ -225,22 +225,24 @@ def _divide(axis: Dim, extent: Dim, count: int, limits: Sequence[Scalar]) -> Win
             if found is not None:
                 parts = [found]
                 if low:
-                    parts.insert(0, Part(0, 1, 0, 0, count))
+                    parts.insert(0, WindowPart(0, 1, 0, 0, count))
                 if high:
                     last = sizes.add(blocks, -1)
-                    parts.append(Part(last, blocks, 0, sizes.multiply(last, count), count))
+                    parts.append(WindowPart(last, blocks, 0, sizes.multiply(last, count), count))
                 return WindowBlocks(axis, blocks, tuple(parts))
     first_count = min(count, extent) if isinstance(extent, int) else count
-    parts = [Part(0, 1, 0, 0, first_count)]
+    parts = [WindowPart(0, 1, 0, 0, first_count)]
     last = sizes.add(blocks, -1)
     if not isinstance(blocks, int) or blocks > 2:
         number = sizes.numbered_index(sizes.add(blocks, -2), 0, "w")
-        parts.append(Part(1, last, number, sizes.multiply(sizes.add(number, 1), count), count))
+        parts.append(
+            WindowPart(1, last, number, sizes.multiply(sizes.add(number, 1), count), count)
+        )
     if not isinstance(blocks, int) or blocks > 1:
         first = sizes.multiply(last, count)
         rest = sizes.add(extent, sizes.multiply(first, -1))
         assert isinstance(rest, int)  # noqa: S101 - symbols stand for whole blocks
-        parts.append(Part(last, blocks, 0, first, rest))
+        parts.append(WindowPart(last, blocks, 0, first, rest))
     return WindowBlocks(axis, blocks, tuple(parts))
 
 

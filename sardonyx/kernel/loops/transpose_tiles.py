@@ -36,7 +36,7 @@ _FEWEST_LANES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedBlocks:
+class TransposeTiles:
     """How a block covers squares.
 
     Attributes:
@@ -63,7 +63,7 @@ def choose_squares(
     vector: Dim,
     axes: Sequence[Dim],
     lanes: int,
-) -> TurnedBlocks | None:
+) -> TransposeTiles | None:
     """The axis along which most of what would be gathered lies; None if nothing does.
 
     Args:
@@ -82,8 +82,8 @@ def choose_squares(
         for x in _certain_loads(member.body)
         if x.tensor not in own and x.dtype not in HALVES
     }
-    result = _result_to_turn(members, strides)
-    best: TurnedBlocks | None = None
+    result = _result_to_control(members, strides)
+    best: TransposeTiles | None = None
     for axis in axes:
         extent = extent_of(axis)
         if isinstance(extent, int) and extent < lanes:
@@ -92,11 +92,11 @@ def choose_squares(
         turns_result = result is not None and _lies_along(result, axis, vector)
         if (found or turns_result) and (best is None or len(found) > len(best.loads)):
             blocks = integer.ceildiv(extent, lanes)
-            best = TurnedBlocks(axis, sizes.numbered_index(extent, 0, "q"), blocks, found)
+            best = TransposeTiles(axis, sizes.numbered_index(extent, 0, "q"), blocks, found)
     return best
 
 
-def _result_to_turn(
+def _result_to_control(
     members: Sequence[Member], strides: dict[Tensor, tuple[Dim, ...]]
 ) -> Dim | None:
     """Where the one result lies, if squares of it may be turned."""
@@ -108,7 +108,7 @@ def _result_to_turn(
 
 
 def turned_loads(
-    b: Builder, inside: Expression, squares: TurnedBlocks, lanes: int
+    b: Builder, inside: Expression, squares: TransposeTiles, lanes: int
 ) -> dict[Scalar, Operand]:
     """What the neighbours of a block load, by the load that each of them has.
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from sardonyx.base import sizes
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.program import Operand
+from sardonyx.kernel.loops.loop_nest_schedule import LoopNestSchedule
 from sardonyx.kernel.loops.member import Member, loads_of_members
-from sardonyx.kernel.loops.rows_schedule import RowsSchedule
 from sardonyx.plan.inline import cost_of
 from sardonyx.tensor.scalar import Scalar, load
 
@@ -34,7 +34,7 @@ def long_rest(members: Sequence[Member]) -> list[Member] | None:
 
 
 def each_sum(
-    level: Expression, schedule: RowsSchedule, values: Sequence[Operand], first: Operand
+    level: Expression, schedule: LoopNestSchedule, values: Sequence[Operand], first: Operand
 ) -> Iterator[tuple[Expression, dict[Scalar, Operand]]]:
     """A loop over sums: an emitter for its body, and the sum that it takes.
 

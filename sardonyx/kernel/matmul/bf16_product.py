@@ -11,15 +11,15 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import BF16, F32, I32, I64, PTR, U16, U32, Type
-from sardonyx.kernel.loops.block_sizes import FEW_CORES, Grain
+from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
+from sardonyx.kernel.matmul.contraction import ContractionKernel
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.long_sums import LONG
-from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, Asking
-from sardonyx.kernel.matmul.product import ProductKernel
-from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
+from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
 from sardonyx.plan.axes import extent_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.tensor import Tensor, buffer, indices, make_map
@@ -30,7 +30,7 @@ PAIR = 2
 _LEAST_DEPTH = 16
 
 
-def may_round(group: Product) -> bool:
+def may_round(group: Contraction) -> bool:
     """Whether a contraction is one of float32 numbers, long enough to gain.
 
     Not so long that sums are added up in float64: here they are float32 from the first to the last.
@@ -41,17 +41,17 @@ def may_round(group: Product) -> bool:
     return long and all(dtype is dtypes.FLOAT for dtype in factors)
 
 
-class HalfSchedule(ProductSchedule):
+class Bf16Schedule(ContractionSchedule):
     """How the kernel of such a contraction goes over its axes: rows are always copied."""
 
     def __init__(
         self,
-        group: Product,
+        group: Contraction,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
-        grain: Grain = FEW_CORES,
+        block_sizes: BlockSizes = FEW_CORES,
     ) -> None:
-        super().__init__(group, strides, lanes, grain)
+        super().__init__(group, strides, lanes, block_sizes)
         self.is_long = False
 
     def _set_depth(self) -> None:
@@ -90,7 +90,7 @@ class HalfSchedule(ProductSchedule):
         return [Packing(buffer(("packed", contents), shape, dtypes.BFLOAT16), contents)]
 
 
-class HalfKernel(ProductKernel):
+class Bf16Kernel(ContractionKernel):
     """Builds the kernel of one contraction.
 
     Args:
@@ -99,9 +99,9 @@ class HalfKernel(ProductKernel):
         packed: Whether the right factor is constant, so that it is packed beforehand.
     """
 
-    schedule: HalfSchedule
+    schedule: Bf16Schedule
 
-    def __init__(self, schedule: HalfSchedule, name: str, packed: bool) -> None:
+    def __init__(self, schedule: Bf16Schedule, name: str, packed: bool) -> None:
         super().__init__(schedule, name, packed)
 
     def _line_bytes(self) -> int:
@@ -121,7 +121,7 @@ class HalfKernel(ProductKernel):
         b = self.b
         last = b.binary("sub", b.binary("mul", b.binary("add", r, 1), depth), 1)
         with b.if_(b.compare("gt", depth, 0)):
-            b.store(Constant(BF16, 0), self.scratch["copy"], last)
+            b.store(Literal(BF16, 0), self.scratch["copy"], last)
         super()._copy_row(row, table, r, depth)
 
     def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
@@ -184,14 +184,14 @@ def build_half_micro(rows: int, vectors: int, lanes: int) -> Program:
     parameters = [("table", PTR), ("pairs", I64), ("panel", PTR), ("tile", PTR), *AHEAD]
     b = Builder(_micro_name(rows, vectors, lanes), parameters)
     table, pairs, panel, tile = (b.parameter(n) for n, _ in parameters[:4])
-    asking = Asking(b, rows, vectors * lanes * U32.size_bytes)
+    prefetch_tiles = PrefetchTiles(b, rows, vectors * lanes * U32.size_bytes)
     wide, halves = F32.with_lanes(lanes), BF16.with_lanes(PAIR * lanes)
     width = vectors * lanes
     sums = [[b.variable(0, wide) for _ in range(vectors)] for _ in range(rows)]
     starts = [b.load(PTR, table, r) for r in range(rows)]
     with b.for_(0, pairs) as g:
         line = b.offset(panel, g, width * U32.size_bytes)
-        asking.ask(g, line)
+        prefetch_tiles.ask(g, line)
         columns = [b.load(halves, line, v * lanes * PAIR) for v in range(vectors)]
         for r in range(rows):
             factor = b.bitcast(b.splat(b.load(I32, starts[r], g, align_bytes=2), lanes), halves)

@@ -10,11 +10,11 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import I64, PTR, memory_type
+from sardonyx.kernel.matmul.contraction import ContractionKernel
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro_blockwise import Panel, build_micro_blockwise
-from sardonyx.kernel.matmul.product import ProductKernel
-from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.blockwise import Blockwise
 from sardonyx.tensor import scalar
@@ -26,7 +26,7 @@ from sardonyx.tensor.traverse import loads_of
 _WORD = 4
 
 
-class BlockwiseKernel(ProductKernel):
+class BlockwiseKernel(ContractionKernel):
     """Builds the kernel of one contraction.
 
     Attributes:
@@ -40,7 +40,7 @@ class BlockwiseKernel(ProductKernel):
     """
 
     def __init__(
-        self, schedule: ProductSchedule, blockwise: Blockwise, digits: int, name: str
+        self, schedule: ContractionSchedule, blockwise: Blockwise, digits: int, name: str
     ) -> None:
         super().__init__(schedule, name, packed=True)
         self.blockwise = blockwise
@@ -173,7 +173,7 @@ class BlockwiseKernel(ProductKernel):
                 number = begin if k < self.panel.digits else block
                 pointer = b.offset(self.places[x].pointer, number, memory_type(x.dtype))
                 b.store(pointer, table, b.binary("add", line, k))
-        operands = [table, Constant(I64, self.blockwise.blocks), panel, tile]
+        operands = [table, Literal(I64, self.blockwise.blocks), panel, tile]
         for rows in self.tile_rows:
             with b.if_(b.eq(count, rows)):
                 b.call(self.panel.micro_name(rows), operands)

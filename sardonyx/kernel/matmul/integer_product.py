@@ -5,8 +5,9 @@ from __future__ import annotations
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import I8, I32, I64, U8
+from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matmul.micro_integer import (
     GROUP,
@@ -14,13 +15,12 @@ from sardonyx.kernel.matmul.micro_integer import (
     build_integer_micro,
     integer_micro_name,
 )
-from sardonyx.kernel.matmul.product import ProductKernel
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
 
 
-class IntegerKernel(ProductKernel):
+class IntegerKernel(ContractionKernel):
     """Builds the kernel of one contraction of codes.
 
     Args:
@@ -86,7 +86,7 @@ class IntegerKernel(ProductKernel):
 
     def _value(self, x: Operand) -> Operand:
         """Not a literal: operations need one operand that has a type of its own."""
-        return self.b.variable(x).get() if isinstance(x, Constant) else x
+        return self.b.variable(x).get() if isinstance(x, Literal) else x
 
     def _sums_of_columns(self, level: Expression, panel: Operand, first: int) -> Operand:
         """The sums of bytes of some columns: packed, or left in scratch by `_pack_now`."""

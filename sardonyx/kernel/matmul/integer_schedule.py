@@ -14,8 +14,8 @@ from __future__ import annotations
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.language.types import memory_type
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro_integer import GROUP, MIDDLE
-from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.codes import Codes, codes_of, moved
 from sardonyx.tensor import scalar
@@ -27,7 +27,7 @@ from sardonyx.tensor.tensor import buffer, indices, make_map, make_reduce, reduc
 _LEAST_ROW = 8
 
 
-class IntegerSchedule(ProductSchedule):
+class IntegerSchedule(ContractionSchedule):
     """How the kernel of one contraction of codes goes over its axes.
 
     Attributes:

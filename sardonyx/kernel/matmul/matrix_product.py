@@ -15,15 +15,15 @@ from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language import matrix_registers
 from sardonyx.kernel.language.matrix_registers import ROW_BYTES, SIDE
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import I1, I8, I64, PTR, U8, Type
-from sardonyx.kernel.matmul.bf16_product import PAIR, HalfKernel, HalfSchedule, build_half_micro
+from sardonyx.kernel.matmul.bf16_product import PAIR, Bf16Kernel, Bf16Schedule, build_half_micro
+from sardonyx.kernel.matmul.contraction import ContractionKernel
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.kernel.matmul.integer_product import IntegerKernel
 from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matmul.micro_integer import GROUP, MIDDLE, build_integer_micro
 from sardonyx.kernel.matmul.micro_matrix import build_matrix_micro, matrix_micro_name
-from sardonyx.kernel.matmul.product import ProductKernel
-from sardonyx.kernel.matmul.product_schedule import ProductSchedule
 
 #: Rows of a tile at most.
 _TILE = 2 * SIDE
@@ -35,7 +35,7 @@ _MOST_ROWS, _TYPICAL_ROWS = 192, 96
 _LEAST_VECTORS = 2
 
 
-class _MatrixSchedule(ProductSchedule):
+class _MatrixSchedule(ContractionSchedule):
     """How the kernel of such a contraction goes over its axes: rows are always copied.
 
     Attributes:
@@ -94,7 +94,7 @@ class _MatrixSchedule(ProductSchedule):
         return integer.ceildiv(super().cost_ns(), self.faster)
 
 
-class HalfMatrixSchedule(_MatrixSchedule, HalfSchedule):
+class Bf16MatrixSchedule(_MatrixSchedule, Bf16Schedule):
     """That of a contraction in bfloat16."""
 
     most_vectors, faster, few = 8, 3, 2
@@ -107,7 +107,7 @@ class IntegerMatrixSchedule(_MatrixSchedule, IntegerSchedule):
     most_vectors, faster, few = 4, 4, 4
 
 
-class _MatrixKernel(ProductKernel):
+class _MatrixKernel(ContractionKernel):
     """Builds the kernel of one contraction; a few rows are multiplied in vectors.
 
     Args:
@@ -189,7 +189,7 @@ class _MatrixKernel(ProductKernel):
     def _begin_rows(self, number: Operand) -> None:
         """Whether the rows of this block, by their number among all, are those of the last one."""
         b = self.b
-        self._are_new: Operand = Constant(I1, True)
+        self._are_new: Operand = Literal(I1, True)
         if self.packed:
             kept, mark = self.scratch["rows"], b.binary("add", number, 1)
             self._are_new = b.ne(b.load(I64, kept), mark)
@@ -214,7 +214,7 @@ class _MatrixKernel(ProductKernel):
     ) -> None:
         s, b = self.schedule, self.b
         # Of copied rows that no other panel passes there are those of a tile.
-        inside: Operand = Constant(I64, 0)
+        inside: Operand = Literal(I64, 0)
         if self.packed:
             inside = b.binary("rem", first, self.outside.dim(s.block_rows))
         with b.for_(0, count) as r:
@@ -234,7 +234,7 @@ class _MatrixKernel(ProductKernel):
         with b.if_(b.compare("gt", depth, 0)):
             last = b.offset(self.scratch["copy"], end, factor)
             b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
-        ProductKernel._copy_row(self, row, table, r, depth)
+        ContractionKernel._copy_row(self, row, table, r, depth)
 
     def _call_micro(
         self,
@@ -275,10 +275,10 @@ class _MatrixKernel(ProductKernel):
         return []
 
 
-class HalfMatrixKernel(_MatrixKernel, HalfKernel):
+class Bf16MatrixKernel(_MatrixKernel, Bf16Kernel):
     """Factors are rounded to bfloat16."""
 
-    schedule: HalfMatrixSchedule
+    schedule: Bf16MatrixSchedule
     _kind = matrix_registers.HALVES
 
     def _few_micro(self, rows: int) -> Program:

@@ -16,9 +16,9 @@ from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.builder import Builder, Register
-from sardonyx.kernel.language.program import Constant, Operand, Program, Value
+from sardonyx.kernel.language.program import Literal, Operand, Program, SsaValue
 from sardonyx.kernel.language.types import I1, I64, PTR, Type
-from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, Asking
+from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
 
 #: Products that are summed in registers, unless the caller says otherwise (`long_sums`); sums of
 #: more are added up in parts.
@@ -88,8 +88,8 @@ def build_micro(
     table: taps * rows pointers. tile: rows * vectors * lanes elements, 64-byte aligned; rows that
     lie `apart` follow each other in steps of `pitch` elements. run: how many products are summed in
     registers before they are added to the tile, at least `_STEPS_BY_ROW`. next, share: see
-    `asking`. at_once: how many vectors are summed in one pass over the depth; all of them if it is
-    None.
+    `prefetch_tiles`. at_once: how many vectors are summed in one pass over the depth; all of them
+    if it is None.
     """
     parameters = [("table", PTR), ("taps", I64), ("depth", I64), ("panel", PTR), ("tile", PTR)]
     parameters.append(("run", I64))
@@ -102,8 +102,8 @@ def build_micro(
         kind = element.with_lanes(lanes)
         held = min(step, vectors - first)
         line_bytes = held * lanes * element.size_bytes
-        asking = Asking(b, rows, line_bytes, shares=not (apart or first))
-        _write_part(b, kind, rows, held, first * lanes, width, pitch, asking)
+        prefetch_tiles = PrefetchTiles(b, rows, line_bytes, shares=not (apart or first))
+        _write_part(b, kind, rows, held, first * lanes, width, pitch, prefetch_tiles)
     return b.program
 
 
@@ -115,7 +115,7 @@ def _write_part(
     first: int,
     width: int,
     pitch: Operand,
-    asking: Asking,
+    prefetch_tiles: PrefetchTiles,
 ) -> None:
     """The sums of `vectors` vectors of columns from column `first` on."""
     element, lanes = vector.element, vector.lanes
@@ -140,7 +140,7 @@ def _write_part(
             starts = [b.load(PTR, pointers, r) for r in range(rows)]
             begin = part.get()
             end = b.binary("min", begin + run, depth)
-            by_row: Operand = Constant(I1, False)
+            by_row: Operand = Literal(I1, False)
             stop: Operand = end
             if rows * vectors > _STORED_AT_ONCE:
                 full = b.compare("ge", summed.get() + end - begin, run)
@@ -149,7 +149,7 @@ def _write_part(
                 stop = b.select(by_row, end - _STEPS_BY_ROW, end)
             with b.for_(begin, stop) as k:
                 column = b.offset(at.get(), k, width * element.size_bytes)
-                asking.ask(k, column)
+                prefetch_tiles.ask(k, column)
                 columns = [b.load(vector, column, v * lanes) for v in range(vectors)]
                 for row, start in zip(sums, starts, strict=True):
                     factor = b.splat(b.load(element, start, k), lanes)
@@ -170,7 +170,7 @@ def _write_part(
                 part.set(0)
                 tap.set(tap.get() + 1)
                 at.set(b.offset(at.get(), depth, width * element.size_bytes))
-                asking.pass_by(depth)
+                prefetch_tiles.pass_by(depth)
         with b.if_(b.eq(stored.get(), False)):
             _store(b, sums, vector, tile, pitch, moved.get())
         moved.set(True)
@@ -187,7 +187,7 @@ def _accumulated(b: Builder, factor: Operand, column: Operand, total: Operand) -
 def _sum_and_store(
     b: Builder,
     sums: list[list[Register]],
-    starts: list[Value],
+    starts: list[SsaValue],
     panel: tuple[Operand, int],
     target: tuple[Operand, Operand],
     *,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.program import Program
 from sardonyx.kernel.language.types import I8, I32, I64, PTR, U8, Type
-from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, Asking
+from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
 
 #: How many steps of the depth one instruction sums.
 GROUP = 4
@@ -35,7 +35,8 @@ def build_integer_micro(
     """`(table, taps, groups, panel, tile, start[, zeros], next, share)`: see the module's text.
 
     table: taps * rows pointers to bytes. groups: a quarter of the depth. tile: rows * vectors *
-    lanes i32, 64-byte aligned. start, zeros: vectors * lanes i32. next, share: see `asking`.
+    lanes i32, 64-byte aligned. start, zeros: vectors * lanes i32. next, share: see
+    `prefetch_tiles`.
     """
     parameters = [
         ("table", PTR), ("taps", I64), ("groups", I64), ("panel", PTR), ("tile", PTR),
@@ -51,13 +52,13 @@ def build_integer_micro(
         sums.append([b.variable(first, words) for first in firsts])
     totals = [b.variable(0, words) for _ in range(rows if zeros else 0)]
     at = b.variable(panel, name="panel")
-    asking = Asking(b, rows, width * GROUP)
+    prefetch_tiles = PrefetchTiles(b, rows, width * GROUP)
     with b.for_(0, taps) as tap:
         first = b.offset(table, tap, rows * 8)
         starts = [b.load(PTR, first, r) for r in range(rows)]
         with b.for_(0, groups) as g:
             line = b.offset(at.get(), g, width * GROUP)
-            asking.ask(g, line)
+            prefetch_tiles.ask(g, line)
             columns = [b.load(right, line, v * lanes * GROUP) for v in range(vectors)]
             for r in range(rows):
                 word = b.splat(b.load(I32, starts[r], g, align_bytes=1), lanes)
@@ -69,7 +70,7 @@ def build_integer_micro(
                 if zeros:
                     totals[r].set(b.dot(totals[r].get(), factor, b.constant(right, 1)))
         at.set(b.offset(at.get(), groups, width * GROUP))
-        asking.pass_by(groups)
+        prefetch_tiles.pass_by(groups)
     for r in range(rows):
         for v in range(vectors):
             total = sums[r][v].get()

@@ -1,7 +1,7 @@
 """What a product's kernel asks for before it is needed, so that it does not wait for memory.
 
-The panel behind that of a block, by its tiles (`asking`), and what the epilogue of a row reads and
-writes, before the row's products are summed.
+The panel behind that of a block, by its tiles (`prefetch_tiles`), and what the epilogue of a row
+reads and writes, before the row's products are summed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from sardonyx.kernel.language.builder import Builder, Register
 from sardonyx.kernel.language.compiled import Place
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I64, memory_type
+from sardonyx.kernel.matmul.contraction_schedule import SHORTEST_AHEAD, ContractionSchedule, Packing
 from sardonyx.kernel.matmul.prefetch_tiles import LEAST_SHARING
-from sardonyx.kernel.matmul.product_schedule import SHORTEST_AHEAD, Packing, ProductSchedule
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
@@ -24,7 +24,7 @@ _LINE_BYTES = 64
 _FEW_BLOCKS = 4
 
 
-class Ahead:
+class Prefetch:
     """The part of a product's kernel that asks for memory.
 
     Attributes:
@@ -36,7 +36,7 @@ class Ahead:
         tile_rows: Row counts of tiles, the largest first.
     """
 
-    schedule: ProductSchedule
+    schedule: ContractionSchedule
     b: Builder
     places: dict[Tensor, Place]
     outside: Expression

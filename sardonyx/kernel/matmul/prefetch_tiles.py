@@ -26,7 +26,7 @@ _OWN_BYTES = 8 << 10
 _LINE_BYTES = 64
 
 
-class Asking:
+class PrefetchTiles:
     """What a micro-kernel asks for.
 
     Args:

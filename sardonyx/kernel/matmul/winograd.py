@@ -20,7 +20,7 @@ from functools import cache
 from math import prod
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Operand, Program, Value
+from sardonyx.kernel.language.program import Operand, Program, SsaValue
 from sardonyx.kernel.language.types import I64, PTR, Type
 
 #: Taps of a filter along one axis.
@@ -134,7 +134,7 @@ def cells_of(outputs: int) -> int:
     return outputs // 2 + 1
 
 
-def is_even(b: Builder, least: Operand, total: Operand) -> Value:
+def is_even(b: Builder, least: Operand, total: Operand) -> SsaValue:
     """Whether sums of squares, of the least cell and of a tile, allow for transforming the tile.
 
     Not where any is infinite, or NaN.

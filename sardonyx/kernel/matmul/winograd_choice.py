@@ -10,8 +10,8 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.language.types import F32
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.kernel.matmul.micro import ROWS
-from sardonyx.kernel.matmul.product_schedule import ProductSchedule
 from sardonyx.kernel.matmul.winograd import TAPS
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
@@ -32,7 +32,7 @@ _MORE_IS_WORTH = {2: 0.9, 4: 0.8}
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class WinogradTiles:
     """How a contraction is such a convolution.
 
     Attributes:
@@ -71,7 +71,7 @@ class Form:
         return [*map(extent_of, self.others), *along]
 
 
-def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | None:
+def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> WinogradTiles | None:
     """How a contraction with a constant right factor is best computed so; None for directly.
 
     Args:
@@ -103,7 +103,7 @@ def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | No
     others = tuple(v for v in s.rows if v not in image)
     best, form = math.inf, None
     for size, worth in _MORE_IS_WORTH.items():
-        tried = Form(
+        tried = WinogradTiles(
             size, (image[0], image[1]), (s.taps[0], s.taps[1]), (apart[0], apart[1]), others, 0
         )
         if size == outputs:
@@ -115,7 +115,7 @@ def fitting(s: ProductSchedule, most_tiles: int, outputs: int = -1) -> Form | No
     return form
 
 
-def _apart(s: ProductSchedule, tap: Dim, row: Dim) -> int:
+def _apart(s: ContractionSchedule, tap: Dim, row: Dim) -> int:
     """How many elements of a row axis are between neighbours of a tap, if the left factor depends
     on that sum of the two alone; else 0.
     """
@@ -145,18 +145,18 @@ def _size(extent: Dim, otherwise: int = _ASSUMED_SIZE) -> int:
     return extent if isinstance(extent, int) else otherwise
 
 
-def _images(form: Form) -> int:
+def _images(form: WinogradTiles) -> int:
     """How many images there are; one, where only a run knows."""
     return math.prod(_size(extent_of(v), 1) for v in form.others)
 
 
-def _tile_count(form: Form) -> int:
+def _tile_count(form: WinogradTiles) -> int:
     pairs = zip(form.image, form.apart, strict=True)
     along = [-(-_size(extent_of(v)) // (form.outputs * apart)) * apart for v, apart in pairs]
     return _images(form) * math.prod(along)
 
 
-def _direct_cycles(s: ProductSchedule, form: Form, work: int) -> float:
+def _direct_cycles(s: ContractionSchedule, form: WinogradTiles, work: int) -> float:
     rows: float = _images(form) * math.prod(_size(extent_of(v)) for v in form.image)
     if s.has_far_taps:  # those that meet only padding are left out: the outer ones near a border
         for v, apart in zip(form.image, form.apart, strict=True):
@@ -164,13 +164,15 @@ def _direct_cycles(s: ProductSchedule, form: Form, work: int) -> float:
     return rows * TAPS**2 * work / s.lanes + 4 * TAPS**2 * work / _WEIGHT_BYTES
 
 
-def _cycles(s: ProductSchedule, form: Form, depth: int, column: int) -> float:
+def _cycles(s: ContractionSchedule, form: WinogradTiles, depth: int, column: int) -> float:
     work = form.places * depth * column
     moved = form.places * _TRANSFORM_CYCLES * (2 * depth + column)
     return _tile_count(form) * (work + moved) / s.lanes + 4 * work / _WEIGHT_BYTES
 
 
-def _with_sizes(s: ProductSchedule, form: Form, depth: int, most_tiles: int) -> Form:
+def _with_sizes(
+    s: ContractionSchedule, form: WinogradTiles, depth: int, most_tiles: int
+) -> WinogradTiles:
     """The form with the size of its blocks.
 
     Filters pass a core once for each block. Where the inputs of so many tiles as a block may have

@@ -20,11 +20,11 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.program import Constant, Operand, Program, Value
+from sardonyx.kernel.language.program import Literal, Operand, Program, SsaValue
 from sardonyx.kernel.language.types import F32, I64, PTR
+from sardonyx.kernel.matmul.contraction import ContractionKernel
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
-from sardonyx.kernel.matmul.product import ProductKernel
-from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
 from sardonyx.kernel.matmul.winograd import (
     TAPS,
     build_input,
@@ -35,7 +35,7 @@ from sardonyx.kernel.matmul.winograd import (
     matrices,
     output_name,
 )
-from sardonyx.kernel.matmul.winograd_choice import MOST_KEPT_BYTES, Form
+from sardonyx.kernel.matmul.winograd_choice import MOST_KEPT_BYTES, WinogradTiles
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -43,7 +43,7 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import buffer, indices, make_map
 
 
-class WinogradKernel(ProductKernel):
+class WinogradKernel(ContractionKernel):
     """Builds the kernel of one convolution.
 
     Args:
@@ -52,7 +52,7 @@ class WinogradKernel(ProductKernel):
         name: Symbol name.
     """
 
-    def __init__(self, schedule: ProductSchedule, form: Form, name: str) -> None:
+    def __init__(self, schedule: ContractionSchedule, form: WinogradTiles, name: str) -> None:
         super().__init__(schedule, name, packed=True)
         self.form = form
 
@@ -230,12 +230,12 @@ class WinogradKernel(ProductKernel):
             even.set(b.convert(self._is_even(level.child(), at), I64))
         b.store(even.get(), self.scratch["even"], t)
 
-    def _sources(self, t: Operand) -> Value:
+    def _sources(self, t: Operand) -> SsaValue:
         """Pointers to the inputs of a tile."""
         place = self.b.binary("mul", t, self.form.places)
         return self.b.offset(self.scratch["sources"], place, PTR)
 
-    def _is_even(self, level: Expression, at: dict[Atom, Operand]) -> Value:
+    def _is_even(self, level: Expression, at: dict[Atom, Operand]) -> SsaValue:
         """Whether the tile at a place is, without cells of outputs beyond the image's end."""
         f, b = self.form, self.b
         side = cells_of(f.outputs)
@@ -338,7 +338,7 @@ class WinogradKernel(ProductKernel):
             self._outputs_left(b.binary("sub", end, at[v]), apart)
             for end, v, apart in zip(ends, (y, x), f.apart, strict=True)
         )
-        together: Operand = Constant(I64, 1)
+        together: Operand = Literal(I64, 1)
         if self._ends_in_planes():
             in_row = b.binary("div", b.binary("add", beside, f.outputs - 1), f.outputs)
             together = b.min(b.min(in_row, b.binary("sub", count, t)), self._most_together())
@@ -382,7 +382,7 @@ class WinogradKernel(ProductKernel):
         """
         s, f, b = self.schedule, self.form, self.b
         line_bytes = s.width * s.element.size_bytes
-        step = Constant(I64, f.tiles * s.width)
+        step = Literal(I64, f.tiles * s.width)
         name = output_name(f.outputs, s.vectors, s.lanes)
         with b.for_(0, together) as k:
             tile, first = b.binary("add", t, k), b.binary("mul", k, f.outputs)

@@ -20,7 +20,7 @@ _KINDS = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class CacheCodes:
     """How a cache (blocks, block, heads, size) holds its elements.
 
     Attributes:
@@ -61,7 +61,9 @@ class Codes:
         return scalar.load(self.scale, (at,))
 
 
-def codes_of(where: str, cache: Tensor, tokens: Tensor, kind: str, scale: Tensor | None) -> Codes:
+def codes_of(
+    where: str, cache: Tensor, tokens: Tensor, kind: str, scale: Tensor | None
+) -> CacheCodes:
     """How a cache holds its elements, by its attribute and its scale.
 
     Raises:
@@ -79,11 +81,11 @@ def codes_of(where: str, cache: Tensor, tokens: Tensor, kind: str, scale: Tensor
         if cache.dtype is not tokens.dtype:
             what, got = "The caches have another type than the tokens", cache.dtype.name
             raise InvalidGraph(message(where, what, expected=tokens.dtype.name, got=got))
-        return Codes(None, False, size)
+        return CacheCodes(None, False, size)
     if cache.dtype is not INT8:
         what = "Quantised caches of this type are not supported"
         raise errors.NotImplemented(message(where, what, expected="int8", got=cache.dtype.name))
     by_channel = kind == _KINDS[2]
     count = sizes.multiply(heads, size) if by_channel else 1
     assume_equal(sizes.product(scale.shape), count, where, "The scale of a cache has another size")
-    return Codes(scale.reshape(count), by_channel, size)
+    return CacheCodes(scale.reshape(count), by_channel, size)

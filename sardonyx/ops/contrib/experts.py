@@ -44,7 +44,7 @@ Weight = Callable[[Dim, Dim, Dim], Scalar]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ExpertLayer:
     """One layer of all experts.
 
     Attributes:
@@ -92,9 +92,9 @@ class Mixture:
         x: Tensor,
         router: Tensor,
         shares: Tensor | None,
-        first: Layer,
-        second: Layer,
-        third: Layer | None,
+        first: ExpertLayer,
+        second: ExpertLayer,
+        third: ExpertLayer | None,
     ) -> Tensor:
         """The shared outputs of the chosen experts, of the shape of `x`.
 
@@ -128,7 +128,12 @@ class Mixture:
         return cast(reshape(weighted.sum(1), x.shape), x.dtype)
 
     def _check(
-        self, hidden: Dim, experts: Dim, first: Layer, second: Layer, third: Layer | None
+        self,
+        hidden: Dim,
+        experts: Dim,
+        first: ExpertLayer,
+        second: ExpertLayer,
+        third: ExpertLayer | None,
     ) -> None:
         """Take the layers as having an expert for each column of the router's tensor."""
         for layer in (first, second, *([] if third is None else [third])):
@@ -156,7 +161,7 @@ class Mixture:
 
     def _layer(
         self,
-        layer: Layer,
+        layer: ExpertLayer,
         tokens: Dim,
         chosen: Tensor,
         taken: Callable[[Dim, Dim, Dim], Scalar],
@@ -230,7 +235,7 @@ def _activate(where: str, x: Tensor, name: str) -> Tensor:
 # -- MoE --------------------------------------------------------------------------------------
 
 
-def _plain(where: str, weights: Tensor, bias: Tensor | None, wide: DType) -> Layer:
+def _plain(where: str, weights: Tensor, bias: Tensor | None, wide: DType) -> ExpertLayer:
     """A layer of weights (experts, rows, columns)."""
     if weights.rank != 3:
         what = "Weights of experts must have three axes"
@@ -238,7 +243,7 @@ def _plain(where: str, weights: Tensor, bias: Tensor | None, wide: DType) -> Lay
     experts, rows, columns = weights.shape
     if bias is not None:
         assume_shape(bias.shape, (experts, rows), where, "A bias")
-    return Layer(
+    return ExpertLayer(
         experts, rows, columns, lambda e, n, k: scalar.cast(scalar.load(weights, (e, n, k)), wide),
         bias,
     )  # fmt: skip
@@ -291,7 +296,7 @@ def _packed(
     bits: int,
     block: int,
     wide: DType,
-) -> Layer:
+) -> ExpertLayer:
     """A layer of codes (experts, rows, bytes), with a scale for each row or block."""
     where = "QMoE"
     if weights.rank != 3 or weights.dtype is not UINT8 or scales is None or bits not in (2, 4, 8):
@@ -326,7 +331,7 @@ def _packed(
         value = scalar.cast(code, INT32) - zero(e, n, part)
         return scalar.cast(value, wide) * scalar.cast(scale, wide)
 
-    return Layer(experts, rows, columns, weight, bias)
+    return ExpertLayer(experts, rows, columns, weight, bias)
 
 
 @op("QMoE", 1, domain=DOMAIN)
@@ -392,7 +397,7 @@ def q_moe(
 
     def layer(
         codes: Tensor, scales: Tensor | None, bias: Tensor | None, zeros: Tensor | None, bits: int
-    ) -> Layer:
+    ) -> ExpertLayer:
         return _packed(codes, scales, bias, zeros, bits or expert_weight_bits, block_size, wide)
 
     first = layer(fc1, fc1_scales, fc1_bias, fc1_zeros, fc1_expert_weight_bits)

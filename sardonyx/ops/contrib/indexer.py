@@ -17,8 +17,8 @@ from sardonyx.ops.core.ranges import ROTARY
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.onnx.gather import scatter_nd
 from sardonyx.ops.onnx.indexing import (
-    Policy,
-    Turns,
+    IndexPolicy,
+    RotaryTables,
     best,
     check_inputs,
     entries_seen,
@@ -114,7 +114,7 @@ def sparse_attention_indexer(
     assume_shape(key_norm_weight.shape, (size,), _NAME, "key_norm_weight")
     assume_shape(key.shape, (batch, length, width), _NAME, "key")
     assume_shape(past_key.shape, (batch, past_key.shape[1], size), _NAME, "past_key")
-    turns = Turns(cosine, sine, policy)
+    turns = RotaryTables(cosine, sine, policy)
     turns.check(batch)
     before = past_key.shape[1]
     if past_sequence_length is not None:
@@ -169,7 +169,7 @@ def _continued(past: Tensor, new: Tensor, before: Dim, in_place: bool) -> Tensor
     return reshape(found, past.shape)
 
 
-def _scores(policy: Policy, queries: Tensor, keys: Tensor, weights: Tensor | None) -> Tensor:
+def _scores(policy: IndexPolicy, queries: Tensor, keys: Tensor, weights: Tensor | None) -> Tensor:
     """Scores (batch * length, entries) of queries (batch, length, heads, size)."""
     batch, length, heads, size = queries.shape
     rows = sizes.multiply(batch, length)
@@ -193,7 +193,7 @@ def _hidden(scores: Tensor, seen: Callable[[Dim], Scalar]) -> Tensor:
 
 
 def _tokens(
-    policy: Policy, turns: Turns, queries: Tensor, weight: Tensor, mask: Tensor | None,
+    policy: IndexPolicy, turns: RotaryTables, queries: Tensor, weight: Tensor, mask: Tensor | None,
     present: Tensor, before: Dim,
 ) -> Tensor:  # fmt: skip
     """Tokens of the best blocks; blocks are made of the tokens that are seen, without gaps."""
@@ -265,7 +265,7 @@ class _Windows:
     If `ratio` or more wait, the first `ratio` of them are the last window that was complete.
     """
 
-    def __init__(self, policy: Policy, buffer: Tensor, key: Tensor, gate: Tensor) -> None:
+    def __init__(self, policy: IndexPolicy, buffer: Tensor, key: Tensor, gate: Tensor) -> None:
         if buffer.rank != 4:  # noqa: PLR2004 - as the docstring says
             what, got = "past_proj_buffer must have four axes", str(list(buffer.shape))
             raise InvalidGraph(message(policy.where, what, got=got))
@@ -286,7 +286,7 @@ class _Windows:
         open_tokens = sizes.add(sizes.add(waiting, length), sizes.multiply(self.first, -1))
         self.count = integer.floordiv(open_tokens, ratio)
 
-    def compressed(self, turns: Turns, bias: Tensor, weight: Tensor, before: Dim) -> Tensor:
+    def compressed(self, turns: RotaryTables, bias: Tensor, weight: Tensor, before: Dim) -> Tensor:
         """The entries of windows that are complete now, (batch, windows, size) in float32."""
         policy, ratio = self.policy, self.policy.ratio
         size = integer.floordiv(self.width, 2)

@@ -18,8 +18,8 @@ from sardonyx.ops.core.ranges import ROTARY
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scalars import scalar_of
 from sardonyx.ops.onnx.indexing import (
-    Policy,
-    Turns,
+    IndexPolicy,
+    RotaryTables,
     best,
     check_inputs,
     entries_seen,
@@ -109,7 +109,7 @@ def packed_sparse_attention_indexer(
     ):  # fmt: skip
         if x is not None:
             _check_shape(x, wanted, name)
-    turns = Turns(cosine, sine, policy)
+    turns = RotaryTables(cosine, sine, policy)
     turns.check(batch)
     plan = _plan(policy, starts, pasts, past_state_lengths, tokens, state_capacity)
     keys = _Waiting(plan, past_kv_buffer, key)
@@ -165,7 +165,7 @@ def packed_sparse_attention_indexer(
 
 
 def _check_updates(
-    policy: Policy, capacity: int, counts: Tensor | None, active: Tensor | None
+    policy: IndexPolicy, capacity: int, counts: Tensor | None, active: Tensor | None
 ) -> None:
     most = _MOST_UPDATES if policy.is_tokens else 0
     if not 0 <= capacity <= most or bool(capacity) != (counts is not None):
@@ -200,7 +200,7 @@ class _Plan:
         fits: Whether all that is possible, bool[batch].
     """
 
-    policy: Policy
+    policy: IndexPolicy
     starts: Tensor
     tokens: Dim
     keys: Tensor
@@ -213,7 +213,7 @@ class _Plan:
 
 
 def _plan(
-    policy: Policy, starts: Tensor, pasts: Tensor, lengths: Tensor, tokens: Dim, capacity: int
+    policy: IndexPolicy, starts: Tensor, pasts: Tensor, lengths: Tensor, tokens: Dim, capacity: int
 ) -> _Plan:
     batch, ratio = lengths.shape[0], policy.ratio
     most = ratio - 1 if policy.is_tokens else 2 * ratio - 1
@@ -305,7 +305,7 @@ class _Waiting:
 
 
 def _entries(
-    policy: Policy, plan: _Plan, turns: Turns, keys: _Waiting, gates: _Waiting | None,
+    policy: IndexPolicy, plan: _Plan, turns: RotaryTables, keys: _Waiting, gates: _Waiting | None,
     bias: Tensor | None, weight: Tensor, size: Dim,
 ) -> Tensor:  # fmt: skip
     """New keys (batch, as many as there may be, size) in float32."""
@@ -366,7 +366,7 @@ def _lengths(plan: _Plan, past: Tensor) -> Tensor:
 
 
 def _products(
-    policy: Policy, queries: Tensor, state: Tensor, request: Callable[[Dim], Dim]
+    policy: IndexPolicy, queries: Tensor, state: Tensor, request: Callable[[Dim], Dim]
 ) -> Tensor:
     """(tokens, heads, entries): each query times each key of its request, scaled."""
     tokens, heads, size = queries.shape
@@ -379,7 +379,7 @@ def _products(
 
 
 def _updates(
-    policy: Policy, plan: _Plan, keys: _Waiting, new: Tensor, counts: Tensor,
+    policy: IndexPolicy, plan: _Plan, keys: _Waiting, new: Tensor, counts: Tensor,
     active: Tensor | None, capacity: int,
 ) -> Tensor:  # fmt: skip
     """What each of the first tokens changed: the key that it completed, or the token itself."""

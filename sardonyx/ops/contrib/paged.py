@@ -10,7 +10,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib.attention import HIDDEN, Change, attend
-from sardonyx.ops.contrib.cache_codes import Codes, codes_of
+from sardonyx.ops.contrib.cache_codes import CacheCodes, codes_of
 from sardonyx.ops.contrib.varlen import requests_of, row_of, start_of
 from sardonyx.ops.core.ranges import ROTARY, rising, row_in
 from sardonyx.ops.core.registry import op
@@ -241,7 +241,7 @@ def written_tokens(
     counts: tuple[int, int],
     angles: Angles | None,
     norms: Norms,
-    codes: tuple[Codes, Codes | None],
+    codes: tuple[CacheCodes, CacheCodes | None],
 ) -> tuple[Tensor, Pages, Tensor, Tensor | None]:
     """Queries (T, heads, size), where tokens are, and the caches with the new ones in them.
 

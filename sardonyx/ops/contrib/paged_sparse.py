@@ -10,7 +10,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib.attention import DOMAIN, HIDDEN, attend
-from sardonyx.ops.contrib.cache_codes import Codes, codes_of
+from sardonyx.ops.contrib.cache_codes import CacheCodes, codes_of
 from sardonyx.ops.contrib.paged import Angles, Norms, Pages, written_tokens
 from sardonyx.ops.contrib.varlen import row_of
 from sardonyx.ops.core.ranges import ranged
@@ -201,7 +201,7 @@ class _Entries:
     selected: Tensor
     counts: Tensor
     causal: bool
-    codes: tuple[Codes, Codes]
+    codes: tuple[CacheCodes, CacheCodes]
     wide: DType
 
     def near(self, keys: Tensor, values: Tensor, window: int) -> _Group:

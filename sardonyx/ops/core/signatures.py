@@ -55,7 +55,7 @@ _MODULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SignatureParameter:
     """One input or output, or the last that repeats.
 
     Attributes:
@@ -85,12 +85,12 @@ class Signature:
     """
 
     since: int
-    inputs: tuple[Parameter, ...]
-    outputs: tuple[Parameter, ...]
+    inputs: tuple[SignatureParameter, ...]
+    outputs: tuple[SignatureParameter, ...]
     types: Mapping[str, frozenset[str]]
     texts: Mapping[str, str]
 
-    def parameter(self, number: int) -> Parameter | None:
+    def parameter(self, number: int) -> SignatureParameter | None:
         """That of an input, or None if there are not so many."""
         if number < len(self.inputs):
             return self.inputs[number]
@@ -164,12 +164,12 @@ def _parse(row: str) -> Signature:
     return Signature(int(head.split()[1]), _parameters(given), _parameters(results), types, texts)
 
 
-def _parameters(text: str) -> tuple[Parameter, ...]:
+def _parameters(text: str) -> tuple[SignatureParameter, ...]:
     found = []
     for word in text.split():
         name, _, kind = word.partition(":")
         plain = kind.rstrip("?+*")
-        found.append(Parameter(name, plain, kind[len(plain) :]))
+        found.append(SignatureParameter(name, plain, kind[len(plain) :]))
     return tuple(found)
 
 

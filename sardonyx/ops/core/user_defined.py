@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import STRING, DType
 from sardonyx.base.errors import InvalidArgument, InvalidGraph, SardonyxError, message
-from sardonyx.host import own as host
+from sardonyx.host import user_defined as host
 from sardonyx.ops.core import registry
 from sardonyx.ops.core.attribute_kinds import KINDS
 from sardonyx.ops.core.contents import DataDependent
@@ -141,9 +141,9 @@ def function(
             }  # fmt: skip
             operands = list(inputs)
             if any(d is None for _, shape in made for d in shape):
-                return calls_for_tensors("own.call", operands, made, **facts)
+                return calls_for_tensors("user_defined.call", operands, made, **facts)
             results = [Result(dtype, tuple(shape)) for dtype, shape in made]  # type: ignore[arg-type]  # all are known
-            return host_call("own.call", operands, results, **facts)
+            return host_call("user_defined.call", operands, results, **facts)
 
         _register(domain, op_type, since, own, lowered)
         host.FUNCTIONS[domain, op_type, since] = own

@@ -52,7 +52,7 @@ class Beams:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class BeamPolicy:
     """How a beam search decides.
 
     Attributes:
@@ -70,7 +70,7 @@ class Policy:
     stops_early: bool
 
 
-def begin(prompt: Tensor, longest: Dim, policy: Policy) -> Beams:
+def begin(prompt: Tensor, longest: Dim, policy: BeamPolicy) -> Beams:
     """The state before the first step; prompt: int32[batch, start]."""
     (batch, start), beams = prompt.shape, policy.beams
     rows = sizes.multiply(batch, beams)
@@ -94,7 +94,7 @@ def begin(prompt: Tensor, longest: Dim, policy: Policy) -> Beams:
     )
 
 
-def advance(state: Beams, totals: Tensor, length: Dim, policy: Policy) -> tuple[Beams, Tensor]:
+def advance(state: Beams, totals: Tensor, length: Dim, policy: BeamPolicy) -> tuple[Beams, Tensor]:
     """The state with one token more, and which row each row goes on from, int64[rows].
 
     Args:
@@ -160,7 +160,7 @@ def newest_tokens(state: Beams, length: Dim) -> Tensor:
     return compute((state.sequences.shape[0],), lambda row: scalar.load(state.sequences, (row, at)))
 
 
-def finish(state: Beams, longest: Dim, policy: Policy) -> tuple[Tensor, Tensor]:
+def finish(state: Beams, longest: Dim, policy: BeamPolicy) -> tuple[Tensor, Tensor]:
     """What has ended and what reached the longest length, the best first.
 
     Returns:
@@ -174,7 +174,7 @@ def finish(state: Beams, longest: Dim, policy: Policy) -> tuple[Tensor, Tensor]:
     return ended, ended_scores
 
 
-def _not_ended(tokens: Tensor, policy: Policy) -> Tensor:
+def _not_ended(tokens: Tensor, policy: BeamPolicy) -> Tensor:
     """The places of the first `beams` continuations without the end token, int64[batch, beams]."""
     batch, looked_at = tokens.shape
     going = compute(
@@ -195,7 +195,7 @@ def _not_ended(tokens: Tensor, policy: Policy) -> Tensor:
 
 
 def _with(
-    state: Beams, origins: Tensor, sums: Tensor, valid: Tensor, length: Dim, policy: Policy
+    state: Beams, origins: Tensor, sums: Tensor, valid: Tensor, length: Dim, policy: BeamPolicy
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What has ended with more, the best first: sequences, scores, how many.
 
@@ -241,7 +241,7 @@ def _with(
     )
 
 
-def _judged(state: Beams, best: Tensor, length: Dim, policy: Policy) -> Beams:
+def _judged(state: Beams, best: Tensor, length: Dim, policy: BeamPolicy) -> Beams:
     """With `done` as it is after a step."""
     beams = policy.beams
     power = _power(length, policy)
@@ -257,7 +257,7 @@ def _judged(state: Beams, best: Tensor, length: Dim, policy: Policy) -> Beams:
     return Beams(state.sequences, state.scores, state.ended, state.ended_scores, state.counts, done)
 
 
-def _power(length: Dim, policy: Policy) -> Tensor:
+def _power(length: Dim, policy: BeamPolicy) -> Tensor:
     """How much sums of sequences of a length are divided by."""
     base = scalar.cast(scalar.size(length), FLOAT)
     return compute((), lambda: scalar.binary("pow", base, scalar.load(policy.penalty, ())))

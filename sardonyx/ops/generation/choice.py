@@ -65,7 +65,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TokenChoice:
     """How tokens are chosen.
 
     Attributes:
@@ -81,7 +81,9 @@ class Choice:
     least: int = 0
 
     @staticmethod
-    def drawn(scope: Scope, seed: Tensor | None, top: float, filtered: float, least: int) -> Choice:
+    def drawn(
+        scope: Scope, seed: Tensor | None, top: float, filtered: float, least: int
+    ) -> TokenChoice:
         """A choice by chance; a seed makes it the same in every run."""
         if seed is None:
             result = Result(UINT32, (4,))
@@ -94,7 +96,7 @@ class Choice:
                 return scalar.select(first, scalar.load(start, ()), 0)
 
             key = compute((4,), word)
-        return Choice(key, top, filtered, least)
+        return TokenChoice(key, top, filtered, least)
 
     def make(self, scores: Tensor, number: Dim, see: See) -> tuple[Tensor, Tensor]:
         """Tokens int64[rows], and the scores that they are chosen by.

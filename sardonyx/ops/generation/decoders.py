@@ -88,7 +88,7 @@ def spread(x: Tensor, axis: int, copies: Dim) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecoderStep:
     """Where generation is, at a step after the first.
 
     Attributes:
@@ -168,7 +168,7 @@ class Decoder:
             found = [ordered(x) if reads_ordered_keys(v) else x for v, x in pairs]
         return self.last(outputs[0]), self._spread_caches(found)
 
-    def go_on(self, step: Step) -> tuple[Body, Tensor, list[Tensor]]:
+    def go_on(self, step: DecoderStep) -> tuple[Body, Tensor, list[Tensor]]:
         """The body of one step, its logits, and what it caches."""
         inputs = self._inputs(
             self.decoder, self._read_tokens(step), self.rows, self.copies,
@@ -193,7 +193,7 @@ class Decoder:
 
     # What the graphs read
 
-    def _read_tokens(self, step: Step) -> Tensor:
+    def _read_tokens(self, step: DecoderStep) -> Tensor:
         return unsqueeze(step.tokens, (1,))
 
     def _inputs(

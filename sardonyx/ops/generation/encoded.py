@@ -10,7 +10,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
-from sardonyx.ops.generation.decoders import Decoder, See, Step, as_declared, role_of, spread
+from sardonyx.ops.generation.decoders import Decoder, DecoderStep, See, as_declared, role_of, spread
 from sardonyx.tensor.language import Tensor, pad, slice_axis, unsqueeze
 
 
@@ -80,7 +80,7 @@ class EncodedDecoder(Decoder):
             return spread(see(self._hidden), 0, copies)
         return Decoder.read(self, role, rows, copies, before, new, see)
 
-    def _read_tokens(self, step: Step) -> Tensor:
+    def _read_tokens(self, step: DecoderStep) -> Tensor:
         """The newest token, or all of them where the graph does not say that it reads one."""
         value = next(v for v in self.decoder.inputs if role_of(v) == "input_ids")
         shape = value.declared.shape if value.declared else None

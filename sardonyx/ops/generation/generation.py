@@ -18,8 +18,8 @@ from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scalars import scalar_of
 from sardonyx.ops.core.scope import Scope
 from sardonyx.ops.generation.beams import (
+    BeamPolicy,
     Beams,
-    Policy,
     advance,
     any_going,
     begin,
@@ -27,7 +27,7 @@ from sardonyx.ops.generation.beams import (
     newest_tokens,
 )
 from sardonyx.ops.generation.decoders import (
-    Step,
+    DecoderStep,
     spread,
 )
 from sardonyx.ops.generation.loop import (
@@ -86,10 +86,10 @@ def _beam_search(
     decoder = model.decode(given, prompt, mask, longest, beams)
     power = constant(1.0, FLOAT) if length_penalty is None else length_penalty
     power = cast(scalar_of(power, where_), FLOAT)
-    policy = Policy(beams, rules.end_token, model.padding, power, stops_early)
+    policy = BeamPolicy(beams, rules.end_token, model.padding, power, stops_early)
 
     def stepped(
-        state: Beams, logits: Tensor, length: Dim, inner: Policy, outside: Outside | None
+        state: Beams, logits: Tensor, length: Dim, inner: BeamPolicy, outside: Outside | None
     ) -> tuple[Beams, Tensor, Tensor]:
         chances = log_softmax_over(logits, (1,))
         if outside is None:
@@ -108,9 +108,9 @@ def _beam_search(
         before = Beams(*inputs[:fields])
         length = sizes.total((start, 1, number))
         newest = newest_tokens(before, length)
-        at = Step(newest, before.sequences, length, number, inputs[fields:], outside)
+        at = DecoderStep(newest, before.sequences, length, number, inputs[fields:], outside)
         body, found, kept = decoder.go_on(at)
-        inner = Policy(beams, policy.end, policy.padding, at.see(power), policy.stops_early)
+        inner = BeamPolicy(beams, policy.end, policy.padding, at.see(power), policy.stops_early)
         after, sources, ruled = stepped(before, found, length, inner, outside)
         kept = [_chosen(x, decoder.cache_axis, sources) for x in kept]
         shape = (decoder.batch, beams, ruled.shape[1])

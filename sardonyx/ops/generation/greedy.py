@@ -14,9 +14,9 @@ from sardonyx.ops.core.scope import Scope
 from sardonyx.ops.generation.beams import (
     any_going,
 )
-from sardonyx.ops.generation.choice import Choice, Searched
+from sardonyx.ops.generation.choice import Searched, TokenChoice
 from sardonyx.ops.generation.decoders import (
-    Step,
+    DecoderStep,
 )
 from sardonyx.ops.generation.loop import (
     DOMAIN,
@@ -39,7 +39,7 @@ from sardonyx.tensor.region import Body
 
 
 def _search(
-    model: Model, rules: Rules, choice: Choice, given: Tensor, mask: Tensor | None,
+    model: Model, rules: Rules, choice: TokenChoice, given: Tensor, mask: Tensor | None,
     max_length: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Sequences, and what the last choice was made from."""
@@ -64,7 +64,7 @@ def _search(
         before = Searched(*inputs[:2])
         length = sizes.total((start, 1, number))
         newest = before.newest(length)
-        at = Step(newest, before.sequences, length, number, inputs[3:], outside)
+        at = DecoderStep(newest, before.sequences, length, number, inputs[3:], outside)
         body, found, kept = decoder.go_on(at)
         after, chosen_from = stepped(before, found, length, sizes.add(number, 1), outside)
         return body, [any_going(after.done), after.sequences, after.done, chosen_from, *kept]
@@ -102,7 +102,7 @@ def greedy_search(
                    decoder_start_token_id, vocab_size)  # fmt: skip
     rules = Rules(where_, eos_token_id, unless(repetition_penalty, 1), no_repeat_ngram_size,
                   vocab_mask, prefix_vocab_mask, unless(min_length, 0))  # fmt: skip
-    return _search(model, rules, Choice(), given, attention_mask, max_length)[0]
+    return _search(model, rules, TokenChoice(), given, attention_mask, max_length)[0]
 
 
 @op("Sampling", 1, domain=DOMAIN)
@@ -147,5 +147,5 @@ def sampling(
                   presence)  # fmt: skip
     # onnxruntime's other way to filter has no least number.
     least = 1 if custom else max(min_tokens_to_keep, 1)
-    choice = Choice.drawn(scope, seed, top_p, filter_value, least)
+    choice = TokenChoice.drawn(scope, seed, top_p, filter_value, least)
     return _search(model, rules, choice, given, attention_mask, max_length)

@@ -20,7 +20,7 @@ from sardonyx.ir.constant import Array
 from sardonyx.ops.ml.forest_blocks import blocks, first_of
 from sardonyx.ops.ml.forest_model import LEAF, Trees, fail
 from sardonyx.ops.ml.forest_packed import Packed
-from sardonyx.ops.ml.forest_table import Table
+from sardonyx.ops.ml.forest_table import ForestTable
 
 #: Words of the table, targets and columns of rows and their copies have 31 bits.
 _MOST_NODES, _MOST_TARGETS, _MOST_FEATURES = 1 << 28, 1 << 30, 1 << 29
@@ -84,10 +84,10 @@ def plant(
         for part in blocks(count)
     )
     wide = width if width is not None else needed
-    table: Table | Packed | None = None
+    table: ForestTable | Packed | None = None
     if dtype is FLOAT and not may_be_small(count, len(trees.roots)):
         table = Packed.of(trees, wide)
-    table = table or Table(trees, wide, dtype)
+    table = table or ForestTable(trees, wide, dtype)
     if len(table.nodes) > _MOST_NODES:
         raise fail(where, "There are too many tests", f"at most {_MOST_NODES}", len(table.nodes))
     single = targets == 1 and (aggregate == "add" or _each_once(trees))
@@ -95,7 +95,7 @@ def plant(
     if single:
         leaves, sums = _sums(trees)
         if table.shift and np.isnan(sums).any():  # a leaf must pass its own test
-            table = Table(trees, wide, dtype)
+            table = ForestTable(trees, wide, dtype)
         table.hang_weights(leaves, sums)
     else:
         leaves, places, of_votes, weights = _votes(trees, dtype)

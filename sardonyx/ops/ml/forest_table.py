@@ -12,7 +12,7 @@ from sardonyx.ops.ml.forest_blocks import blocks
 from sardonyx.ops.ml.forest_model import EQ, GT, GTE, LEAF, LEQ, LT, MEMBER, NEQ, Trees
 
 
-class Table:
+class ForestTable:
     """The nodes as tests: the first ones stand for the model's nodes, others follow them.
 
     Attributes:

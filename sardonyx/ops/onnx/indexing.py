@@ -34,7 +34,7 @@ HIDDEN = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class IndexPolicy:
     """The attributes of an indexer.
 
     Attributes:
@@ -70,7 +70,7 @@ def policy_of(
     epsilon: float,
     scale: float | None,
     head_scale: float | None,
-) -> Policy:
+) -> IndexPolicy:
     """The policy of attributes that fit each other.
 
     Raises:
@@ -90,10 +90,10 @@ def policy_of(
         expected = "at least one, and whole blocks of tokens"
         raise InvalidGraph(message(where, what, expected=expected, got=f"{ratio}, {given}"))
     count = given // ratio if is_tokens else given
-    return Policy(where, is_tokens, ratio, count, epsilon, scale, head_scale)
+    return IndexPolicy(where, is_tokens, ratio, count, epsilon, scale, head_scale)
 
 
-def check_inputs(policy: Policy, wanted: Sequence[tuple[Tensor | None, bool, str]]) -> None:
+def check_inputs(policy: IndexPolicy, wanted: Sequence[tuple[Tensor | None, bool, str]]) -> None:
     """Refuse inputs of the other policy, and that some are missing.
 
     Args:
@@ -106,7 +106,9 @@ def check_inputs(policy: Policy, wanted: Sequence[tuple[Tensor | None, bool, str
             raise InvalidGraph(message(policy.where, f"{what}, with another policy_mode"))
 
 
-def split_key(policy: Policy, x: Tensor, key: Tensor | None, size: Dim) -> tuple[Tensor, Tensor]:
+def split_key(
+    policy: IndexPolicy, x: Tensor, key: Tensor | None, size: Dim
+) -> tuple[Tensor, Tensor]:
     """Queries and keys; without keys they are the last `size` of what holds both."""
     if key is not None:
         return x, key
@@ -118,12 +120,12 @@ def split_key(policy: Policy, x: Tensor, key: Tensor | None, size: Dim) -> tuple
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class RotaryTables:
     """Tables of cosines and sines by place: (places, width), or such for each request."""
 
     cosine: Tensor
     sine: Tensor
-    policy: Policy
+    policy: IndexPolicy
 
     def check(self, batch: Dim) -> None:
         """Refuse tables of other shapes."""
@@ -193,12 +195,12 @@ def with_one_more(x: Tensor, axis: int) -> Tensor:
     return concat([x, constant(0, x.dtype, shape)], axis)
 
 
-def normal(policy: Policy, x: Tensor, weight: Tensor) -> Tensor:
+def normal(policy: IndexPolicy, x: Tensor, weight: Tensor) -> Tensor:
     """Vectors of float32 divided by their root mean square, times a weight."""
     return rms_norm(x, cast(weight, FLOAT), -1, policy.epsilon, 1)[0]
 
 
-def heads_of(policy: Policy, x: Tensor, weight: Tensor) -> Tensor:
+def heads_of(policy: IndexPolicy, x: Tensor, weight: Tensor) -> Tensor:
     """Queries (..., heads * size) as normalised (..., heads, size) in float32."""
     size = weight.shape[0]
     heads = quotients.exact_quotient(x.shape[-1], size)
@@ -209,7 +211,7 @@ def heads_of(policy: Policy, x: Tensor, weight: Tensor) -> Tensor:
     return normal(policy, split, weight)
 
 
-def total_scores(policy: Policy, each: Tensor, weights: Tensor | None) -> Tensor:
+def total_scores(policy: IndexPolicy, each: Tensor, weights: Tensor | None) -> Tensor:
     """Scores (rows, entries) of products (rows, heads, entries) of queries and keys.
 
     Args:
@@ -228,7 +230,7 @@ def total_scores(policy: Policy, each: Tensor, weights: Tensor | None) -> Tensor
     return (positive * shared).sum(1) * factor
 
 
-def best(policy: Policy, scores: Tensor) -> Tensor:
+def best(policy: IndexPolicy, scores: Tensor) -> Tensor:
     """The places of the largest scores (rows, entries), those in front first: int64[rows, count].
 
     Where there are fewer, places behind all entries follow.
@@ -238,7 +240,7 @@ def best(policy: Policy, scores: Tensor) -> Tensor:
 
 
 def selected_tokens(
-    policy: Policy,
+    policy: IndexPolicy,
     chosen: Tensor,
     seen: Callable[[Dim], Scalar],
     token: Callable[[Dim, Scalar], Scalar],
@@ -278,7 +280,7 @@ def selected_tokens(
 
 
 def selected_entries(
-    policy: Policy, chosen: Tensor, seen: Callable[[Dim], Scalar]
+    policy: IndexPolicy, chosen: Tensor, seen: Callable[[Dim], Scalar]
 ) -> tuple[Tensor, Tensor]:
     """(int32[rows, capacity], int32[rows]): the best entries, of those that a row sees."""
 
@@ -295,14 +297,14 @@ def selected_entries(
     return compute((rows, policy.capacity), body), compute((rows,), count)
 
 
-def entries_seen(policy: Policy, position: Scalar, entries: Scalar) -> Scalar:
+def entries_seen(policy: IndexPolicy, position: Scalar, entries: Scalar) -> Scalar:
     """How many of the compressed entries a query at a position sees."""
     most = scalar.binary("div", scalar.binary("max", position, -1) + 1, policy.ratio)
     return scalar.binary("min", most, entries)
 
 
 def pooled_windows(
-    policy: Policy,
+    policy: IndexPolicy,
     shape: tuple[Dim, Dim, Dim],
     element: Callable[[bool, Dim, Dim, Dim, Dim], tuple[Scalar, Scalar]],
     bias: Tensor,
@@ -354,7 +356,7 @@ def pooled_windows(
     return compute(shape, mean)
 
 
-def scale_of(policy: Policy, size: Dim) -> float:
+def scale_of(policy: IndexPolicy, size: Dim) -> float:
     """What products of queries and keys of a size are multiplied by.
 
     Raises:

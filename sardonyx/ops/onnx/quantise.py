@@ -35,7 +35,7 @@ _MOST_POINTS = 1 << 16
 _MOST_BITS = 16
 
 
-class Parameters:
+class QuantiseParameters:
     """Where the scale and the zero point of an element are: one for all, per axis, or per block."""
 
     def __init__(self, x: Tensor, scale: Tensor, axis: int, block_size: int) -> None:
@@ -106,7 +106,7 @@ def quantise(
 
     `precision`: what the quotient is rounded to before; float or double if it is None.
     """
-    parameters = Parameters(x, scale, axis, block_size)
+    parameters = QuantiseParameters(x, scale, axis, block_size)
     parameters.check(zero, scale)
     wide = _arithmetic_type(scale) if precision is None else accumulator(precision)
     rounded = wide if precision is None else precision
@@ -142,7 +142,7 @@ def dequantise(
     x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DType, axis: int, block_size: int = 0
 ) -> Tensor:
     """(x - zero) * scale."""
-    parameters = Parameters(x, scale, axis, block_size)
+    parameters = QuantiseParameters(x, scale, axis, block_size)
     parameters.check(zero, scale)
     wide = _arithmetic_type(scale)
     exact = dtypes.FLOAT if x.dtype.is_float else dtypes.INT32

@@ -25,7 +25,7 @@ _NAME = "DynamicQuantizeLSTM"
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class WeightCodes:
     """Weights of all directions as codes.
 
     Attributes:
@@ -79,8 +79,8 @@ class QuantisedNetwork(Network):
         fed_back: The weights of the state.
     """
 
-    own: Codes
-    fed_back: Codes
+    own: WeightCodes
+    fed_back: WeightCodes
 
     def input_product(self, number: int) -> Tensor:
         """What the input gives to all gates of a direction: [length, batch, gates * hidden]."""
@@ -126,7 +126,7 @@ def dynamic_quantize_lstm(
             raise InvalidGraph(message(name, "The number of axes is wrong", expected="3", got=got))
     if w_scale is None or w_zero is None or r_scale is None or r_zero is None:
         raise InvalidGraph(message(_NAME, "A scale or zero point of the weights is missing"))
-    own, fed_back = Codes(w, w_scale, w_zero), Codes(r, r_scale, r_zero)
+    own, fed_back = WeightCodes(w, w_scale, w_zero), WeightCodes(r, r_scale, r_zero)
     own.check()
     fed_back.check()
     n = QuantisedNetwork(

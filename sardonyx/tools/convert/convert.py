@@ -15,12 +15,12 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
 from sardonyx.base.printable import printable_lines
 from sardonyx.tools.convert.detect import open_source
-from sardonyx.tools.convert.source import Array, Source, Wishes
+from sardonyx.tools.convert.source import Array, ConvertSource, Wishes
 from sardonyx.tools.targets import check_targets
 
 
 @dataclass(frozen=True, slots=True)
-class OutputError:
+class ConversionError:
     """How far one output is from the source's.
 
     Attributes:
@@ -43,7 +43,7 @@ class OutputError:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ConversionReport:
     """What a conversion came to.
 
     Attributes:
@@ -55,7 +55,7 @@ class Report:
 
     framework: str
     path: str
-    outputs: tuple[OutputError, ...]
+    outputs: tuple[ConversionError, ...]
     tolerance: float
 
     @property
@@ -88,7 +88,7 @@ def convert(
     tolerance: float = 1e-4,
     seed: int = 0,
     trust_pickle: bool = False,
-) -> Report:
+) -> ConversionReport:
     """Write a model of PyTorch, TensorFlow, scikit-learn, LightGBM or XGBoost as an ONNX file.
 
     The framework and this engine then compute the same inputs.
@@ -130,7 +130,7 @@ def convert(
         # The file itself comes last: what it refers to is there before it is.
         for part in sorted(os.listdir(own), key=name.__eq__):
             os.replace(os.path.join(own, part), os.path.join(folder, part))
-    return Report(source.framework, path, tuple(found), tolerance)
+    return ConversionReport(source.framework, path, tuple(found), tolerance)
 
 
 def _check_free(wishes: Wishes) -> None:
@@ -148,7 +148,7 @@ def _check_free(wishes: Wishes) -> None:
             )
 
 
-def _try(source: Source, what: str, work: Any) -> Any:
+def _try(source: ConvertSource, what: str, work: Any) -> Any:
     try:
         return work()
     except (SardonyxError, MemoryError):
@@ -161,7 +161,7 @@ def _try(source: Source, what: str, work: Any) -> Any:
 
 def _checked(
     made: str, path: str, given: Mapping[str, Array], want: Sequence[Array]
-) -> list[OutputError]:
+) -> list[ConversionError]:
     """The errors of all outputs; texts of others speak of where the file was to be.
 
     Raises:
@@ -175,7 +175,9 @@ def _checked(
         raise Fail(message(path, f"{what}: {type(error).__name__}: {text}")) from error
 
 
-def _compared(path: str, given: Mapping[str, Array], want: Sequence[Array]) -> list[OutputError]:
+def _compared(
+    path: str, given: Mapping[str, Array], want: Sequence[Array]
+) -> list[ConversionError]:
     """The errors of all outputs."""
     from sardonyx.api.session import InferenceSession
 
@@ -190,27 +192,27 @@ def _compared(path: str, given: Mapping[str, Array], want: Sequence[Array]) -> l
     found = [_error(name, g, w) for name, g, w in zip(outputs, got, want, strict=False)]
     if len(got) != len(want):
         text = f"there are {len(got)} in the file and {len(want)} in the source"
-        found.append(OutputError("number of outputs", problem=text))
+        found.append(ConversionError("number of outputs", problem=text))
     return found
 
 
-def _error(name: str, got: Any, want: Array) -> OutputError:
+def _error(name: str, got: Any, want: Array) -> ConversionError:
     if not isinstance(got, np.ndarray):
-        return OutputError(name, problem=f"a {type(got).__name__} cannot be compared")
+        return ConversionError(name, problem=f"a {type(got).__name__} cannot be compared")
     if got.size == want.size and got.shape != want.shape and 1 in (*got.shape, *want.shape):
         want = want.reshape(got.shape)  # a column, for models of tables
     if got.shape != want.shape:
         text = f"its shape is {list(got.shape)}, the source's {list(want.shape)}"
-        return OutputError(name, problem=text)
+        return ConversionError(name, problem=text)
     if got.dtype.kind not in "fc" or want.dtype.kind not in "fc":
         if got.dtype.kind in "OUS" or want.dtype.kind in "OUS":
             got, want = got.astype(str), want.astype(str)
-        return OutputError(name, differing=float((got != want).mean()) if got.size else 0.0)
+        return ConversionError(name, differing=float((got != want).mean()) if got.size else 0.0)
     wide, exact = got.astype(np.complex128), want.astype(np.complex128)
     same = (wide == exact) | (np.isnan(wide) & np.isnan(exact))
     if not (np.isfinite(wide) | same).all() or not (np.isfinite(exact) | same).all():
-        return OutputError(name, problem="only one of the two is finite somewhere")
+        return ConversionError(name, problem="only one of the two is finite somewhere")
     difference = np.where(same, 0, np.abs(np.where(same, 0, wide) - np.where(same, 0, exact)))
     largest = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
     absolute = float(difference.max(initial=0.0))
-    return OutputError(name, absolute, absolute / largest if largest else absolute)
+    return ConversionError(name, absolute, absolute / largest if largest else absolute)

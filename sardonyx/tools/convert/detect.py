@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, SardonyxError, message
 from sardonyx.base.files import check_file
-from sardonyx.tools.convert.source import Source, attribute, package, unpickled
+from sardonyx.tools.convert.source import ConvertSource, attribute, package, unpickled
 from sardonyx.tools.convert.table_source import BoostedSource, SklearnSource
 from sardonyx.tools.convert.tensorflow_source import TensorflowSource
 from sardonyx.tools.convert.torch_source import TorchSource
@@ -16,7 +16,9 @@ FRAMEWORKS = ("torch", "tensorflow", "sklearn", "lightgbm", "xgboost")
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 
-def open_source(model: Any, framework: str | None = None, *, trust_pickle: bool = False) -> Source:
+def open_source(
+    model: Any, framework: str | None = None, *, trust_pickle: bool = False
+) -> ConvertSource:
     """A model of another framework.
 
     Args:

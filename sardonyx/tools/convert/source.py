@@ -35,7 +35,7 @@ class Wishes:
     free: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
-class Source(Protocol):
+class ConvertSource(Protocol):
     """A model of some framework."""
 
     framework: str

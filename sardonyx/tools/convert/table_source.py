@@ -12,7 +12,7 @@ from sardonyx.tools.convert.source import Array, Wishes, package, rows
 
 
 class SklearnSource:
-    """Estimators and pipelines, by skl2onnx. See `source.Source`."""
+    """Estimators and pipelines, by skl2onnx. See `source.ConvertSource`."""
 
     framework = "sklearn"
 
@@ -64,7 +64,7 @@ class SklearnSource:
 
 
 class BoostedSource:
-    """Boosted trees of LightGBM or XGBoost, by onnxmltools. See `source.Source`."""
+    """Boosted trees of LightGBM or XGBoost, by onnxmltools. See `source.ConvertSource`."""
 
     def __init__(self, model: Any, framework: str) -> None:
         self.framework, self._model = framework, model

@@ -12,7 +12,7 @@ from sardonyx.tools.convert.source import Array, Wishes, flat, package
 
 
 class TensorflowSource:
-    """See `source.Source`.
+    """See `source.ConvertSource`.
 
     Args:
         model: A Keras model, a `tf.function` with a signature, or a loaded SavedModel.

@@ -12,7 +12,7 @@ from sardonyx.tools.convert.source import Array, Wishes, flat, package
 
 
 class TorchSource:
-    """See `source.Source`.
+    """See `source.ConvertSource`.
 
     Args:
         model: A `torch.nn.Module`, or a `torch.export.ExportedProgram`.

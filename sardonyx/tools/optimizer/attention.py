@@ -21,8 +21,8 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.masks import Lengths, Mask, MaskBuilder, Sizes, leaves_something
-from sardonyx.tools.optimizer.pattern import Found
+from sardonyx.tools.optimizer.masks import Lengths, Mask, MaskBuilder, MaskSizes, leaves_something
+from sardonyx.tools.optimizer.pattern import PatternMatch
 from sardonyx.tools.optimizer.projections import joined, projection_of, without_bias
 from sardonyx.tools.optimizer.rules import MICROSOFT, Rule, constant, like, node_of, table
 
@@ -85,7 +85,7 @@ def attention(options: AttentionOptions | None = None) -> list[Rule]:
     """The rules, as options ask for them."""
     chosen = options or AttentionOptions()
 
-    def build(graph: Graph, root: Node, found: Found) -> Patch | str:
+    def build(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         return _Fusion(graph, root, found, chosen).patch()
 
     text = "Reshape(joined=Transpose{perm=0 2 1 3}(result=$attention), _)"
@@ -93,7 +93,9 @@ def attention(options: AttentionOptions | None = None) -> list[Rule]:
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, root: Node, found: Found, options: AttentionOptions) -> None:
+    def __init__(
+        self, graph: Graph, root: Node, found: PatternMatch, options: AttentionOptions
+    ) -> None:
         self._graph, self._root, self._found, self._options = graph, root, found, options
         self._nodes: list[Node] = []
 
@@ -120,7 +122,7 @@ class _Fusion:
                 return patch
         return self._multi_head(sizes, attributes)
 
-    def _packed(self, sizes: Sizes, attributes: dict[str, Attribute]) -> Patch | str | None:
+    def _packed(self, sizes: MaskSizes, attributes: dict[str, Attribute]) -> Patch | str | None:
         """`Attention`, or None where queries, keys and values are no products of one value."""
         values = [self._found.get(name) for name in "qkv"]
         parts = [p for v in values if v is not None and (p := projection_of(v)) is not None]
@@ -138,7 +140,7 @@ class _Fusion:
         inputs = [x, self._constant("weight", weight), bias, mask.index, None, mask.bias]
         return self._finish("Attention", inputs, attributes)
 
-    def _mask(self, sizes: Sizes, lengths: Lengths) -> Mask | str:
+    def _mask(self, sizes: MaskSizes, lengths: Lengths) -> Mask | str:
         found = self._found
         mask, second, choice = found.get("mask"), found.get("second"), found.get("kept")
         inverted = choice is None and found.get("hidden") is not None
@@ -158,7 +160,7 @@ class _Fusion:
                 return whole
         return builder.added(mask, second)
 
-    def _sizes(self) -> Sizes | str:
+    def _sizes(self) -> MaskSizes | str:
         found = self._found
         product, result = found["product"].shape, found["result"].shape
         q4 = found["q4"].shape
@@ -192,11 +194,11 @@ class _Fusion:
         split = found.get("k_split")
         if split is not None and (split.shape is None or split.shape[2:] != (heads, size)):
             return "keys are not split as queries are"
-        return Sizes(batch, heads, length, total, size, value_size)
+        return MaskSizes(batch, heads, length, total, size, value_size)
 
     # The node
 
-    def _multi_head(self, sizes: Sizes, attributes: dict[str, Attribute]) -> Patch | str:
+    def _multi_head(self, sizes: MaskSizes, attributes: dict[str, Attribute]) -> Patch | str:
         found = self._found
         q, k, v = found.get("q"), found.get("k"), found.get("v")
         past = found.get("past_key")
@@ -222,7 +224,7 @@ class _Fusion:
         inputs = [q, k, v, row, mask.index, mask.bias, past, found.get("past_value")]
         return self._finish("MultiHeadAttention", inputs, attributes)
 
-    def _side_by_side(self, heads: Value, sizes: Sizes) -> Value:
+    def _side_by_side(self, heads: Value, sizes: MaskSizes) -> Value:
         turned = (sizes.batch, sizes.length, sizes.heads, sizes.size)
         width = sizes.heads * sizes.size
         perm: dict[str, Attribute] = {"perm": [0, 2, 1, 3]}

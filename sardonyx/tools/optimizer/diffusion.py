@@ -18,7 +18,7 @@ from sardonyx.ir.node import Attribute, Item, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
 from sardonyx.tools.optimizer.options import FusionOptions
-from sardonyx.tools.optimizer.pattern import Found, attribute_of, is_fixed
+from sardonyx.tools.optimizer.pattern import PatternMatch, attribute_of, is_fixed
 from sardonyx.tools.optimizer.rotary import is_half
 from sardonyx.tools.optimizer.rules import (
     MICROSOFT,
@@ -48,7 +48,7 @@ def diffusion(options: FusionOptions) -> list[list[Rule]]:
     """The rules that options ask for, in their order."""
     first = options.use_group_norm_channels_first
 
-    def norm(graph: Graph, root: Node, found: Found) -> Patch | str:
+    def norm(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         return _group_norm(graph, root, found, channels_last=not first)
 
     norms = table(
@@ -89,7 +89,7 @@ def _channels(value: Value, count: object) -> bool:
 
 
 def _group_norm(
-    graph: Graph, root: Node, found: Found, *, channels_last: bool
+    graph: Graph, root: Node, found: PatternMatch, *, channels_last: bool
 ) -> Patch | str:  # fmt: skip
     x, norm = found["x"], found.named["norm"]
     gamma, beta, grouped = found["gamma"], found["beta"], found.get("grouped")
@@ -135,7 +135,7 @@ def _group_norm(
     return Patch({root.output: result}, nodes, "GroupNorm")
 
 
-def _skip_group_norm(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _skip_group_norm(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     a, b, total = found["a"], found["b"], found["total"]
     if not same_shape(a, b):
         return "the two that are added differ in shape"
@@ -153,7 +153,7 @@ def _skip_group_norm(graph: Graph, root: Node, found: Found) -> Patch | str:
     return Patch(replacements, nodes, "SkipGroupNorm")
 
 
-def _nhwc_conv(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _nhwc_conv(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     x, weight = found["x"], found["w"]
     if len(x.shape or ()) != _AXES or x.dtype is None or x.dtype.name not in ("float", "float16"):
         return "it is not of images in floats"
@@ -176,7 +176,7 @@ def _nhwc_conv(graph: Graph, root: Node, found: Found) -> Patch | str:
 _GATED = "Mul(lower, ms.Gelu(upper))"
 
 
-def _split_gelu(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _split_gelu(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     lower, upper = found["lower"], found["upper"]
     node = lower.producer
     whole = node.input(0) if node is not None else None
@@ -201,7 +201,7 @@ def _split_gelu(graph: Graph, root: Node, found: Found) -> Patch | str:
 _BIASED = "Add(biased=Add(x, bias!), skip)"
 
 
-def _bias_add(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _bias_add(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     x, skip, bias = found["x"], found["skip"], found["bias"]
     if len(x.shape or ()) != 3 or not same_shape(x, skip) or x.shape is None:
         return "the two that are added have not one shape of 3 axes"

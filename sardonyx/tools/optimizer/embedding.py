@@ -13,7 +13,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.pattern import Found, attribute_of, is_fixed
+from sardonyx.tools.optimizer.pattern import PatternMatch, attribute_of, is_fixed
 from sardonyx.tools.optimizer.rules import (
     MICROSOFT,
     Rule,
@@ -27,7 +27,7 @@ from sardonyx.tools.optimizer.rules import (
 _Part = tuple[Value, Value]
 
 
-def _fuse(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _fuse(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     total = found["total"]
     if total.shape is None or len(total.shape) != 3:
         return "its sum has not three axes"

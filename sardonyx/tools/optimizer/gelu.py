@@ -10,7 +10,7 @@ from __future__ import annotations
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Node
 from sardonyx.ir.patch import Patch
-from sardonyx.tools.optimizer.pattern import Found
+from sardonyx.tools.optimizer.pattern import PatternMatch
 from sardonyx.tools.optimizer.rules import Build, Rule, is_vector, replace, same_shape, table
 
 _NAMED = {
@@ -25,7 +25,7 @@ _NAMED = {
 
 
 def _unary(op_type: str) -> Build:
-    def build(graph: Graph, root: Node, found: Found) -> Patch | str:
+    def build(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         x = found["x"]
         if not same_shape(x, root.output):
             return "its constants have more axes than what they scale"
@@ -41,7 +41,7 @@ def _unary(op_type: str) -> Build:
 
 
 def _biased(op_type: str) -> Build:
-    def build(graph: Graph, root: Node, found: Found) -> Patch | str:
+    def build(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         x, bias = found["x"], found["bias"]
         if not same_shape(x, root.output) or x.shape is None or not x.shape:
             return "the bias has more axes than what it is added to"
@@ -84,7 +84,7 @@ APPROXIMATION: list[Rule] = table(
 )
 
 
-def _with_product(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _with_product(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     w = found["w"]
     if w.shape is None or len(w.shape) != 2 or not found.is_closed(root.output):
         return "the product is not of a matrix, or is read elsewhere"

@@ -18,8 +18,8 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.masks import Lengths, Mask, MaskBuilder, Sizes
-from sardonyx.tools.optimizer.pattern import Found
+from sardonyx.tools.optimizer.masks import Lengths, Mask, MaskBuilder, MaskSizes
+from sardonyx.tools.optimizer.pattern import PatternMatch
 from sardonyx.tools.optimizer.rules import MICROSOFT, Rule, constant, like, node_of, table
 
 
@@ -50,14 +50,14 @@ _STEP = 8
 def grouped(*, no_mask: bool = False) -> list[Rule]:
     """The rule; masks may be left out."""
 
-    def build(graph: Graph, root: Node, found: Found) -> Patch | str:
+    def build(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         return _Fusion(graph, root, found, no_mask).patch()
 
     return table([("GroupQueryAttention", _TEXT, build)], _NAMED)
 
 
 class _Fusion:
-    def __init__(self, graph: Graph, root: Node, found: Found, no_mask: bool) -> None:
+    def __init__(self, graph: Graph, root: Node, found: PatternMatch, no_mask: bool) -> None:
         self._graph, self._root, self._found, self._no_mask = graph, root, found, no_mask
         self._nodes: list[Node] = []
 
@@ -88,7 +88,7 @@ class _Fusion:
         if past is not None and batch != 1 and length != 1:
             return "onnxruntime takes kept keys with one item, or with one query"
         scale = math.prod(found.numbers.values(), start=1.0)
-        sizes = Sizes(batch, heads, length, total, size, size)
+        sizes = MaskSizes(batch, heads, length, total, size, size)
         mask = self._mask(sizes, Lengths(q, 1, k, 1, past))
         if isinstance(mask, str):
             return mask
@@ -111,7 +111,7 @@ class _Fusion:
         )  # fmt: skip
         return Patch(replacements, self._nodes, "GroupQueryAttention")
 
-    def _mask(self, sizes: Sizes, lengths: Lengths) -> Mask | str:
+    def _mask(self, sizes: MaskSizes, lengths: Lengths) -> Mask | str:
         mask = self._found.get("mask")
         if mask is None or self._no_mask:
             return Mask()

@@ -30,7 +30,7 @@ _RAW = parse("Product(Sub(1, m), #filter)")
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MaskSizes:
     """batch, heads, length of queries and of keys, size of a head of keys and of values."""
 
     batch: Dim
@@ -78,7 +78,7 @@ class Mask:
 class MaskBuilder:
     """Writes the nodes that a mask needs to a list."""
 
-    def __init__(self, graph: Graph, nodes: list[Node], sizes: Sizes, lengths: Lengths) -> None:
+    def __init__(self, graph: Graph, nodes: list[Node], sizes: MaskSizes, lengths: Lengths) -> None:
         self._graph, self._nodes, self._sizes, self._lengths = graph, nodes, sizes, lengths
 
     def raw(self, mask: Value, *, lengths_only: bool) -> Mask | None:

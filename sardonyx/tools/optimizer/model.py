@@ -31,7 +31,7 @@ from sardonyx.tools.optimizer.half import HalfOptions, convert_to_half
 from sardonyx.tools.optimizer.norms import BIAS_SKIP, LAYER_NORM, SKIP
 from sardonyx.tools.optimizer.options import FusionOptions, check_model_type
 from sardonyx.tools.optimizer.rotary import ROTARY
-from sardonyx.tools.optimizer.rules import Report, Rule, run
+from sardonyx.tools.optimizer.rules import Rule, RuleReport, run
 from sardonyx.tools.optimizer.simplify import refresh, simplify
 
 _logger = get_logger("optimize")
@@ -75,9 +75,9 @@ class OptimizedModel:
         report: What the rules made, and where they had a reason not to.
     """
 
-    def __init__(self, graph: Graph, report: Report | None = None) -> None:
+    def __init__(self, graph: Graph, report: RuleReport | None = None) -> None:
         self.graph = graph
-        self.report = report or Report()
+        self.report = report or RuleReport()
 
     @property
     def model(self) -> Any:
@@ -315,7 +315,7 @@ def optimize_graph(
         raise InvalidArgument(
             message("optimize", "No such level", expected=f"one of {LEVELS}", got=str(level))
         )
-    report = Report()
+    report = RuleReport()
     if not level and fusions is None:
         return OptimizedModel(graph, report)
     guessed = ""

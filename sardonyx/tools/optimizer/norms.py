@@ -11,7 +11,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.pattern import Found, attribute_of
+from sardonyx.tools.optimizer.pattern import PatternMatch, attribute_of
 from sardonyx.tools.optimizer.rules import (
     MICROSOFT,
     Rule,
@@ -45,7 +45,7 @@ def _is_last(node: Node, x: Value) -> bool:
     return axes in ([-1], [rank - 1]) and attribute_of(node, "keepdims") == 1
 
 
-def _written_out(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _written_out(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     x, gamma, beta = found["x"], found["gamma"], found["beta"]
     if x.shape is None or not all(
         _is_last(found.named[name], x) for name in ("mean", "variance") if name in found.named
@@ -60,7 +60,7 @@ def _written_out(graph: Graph, root: Node, found: Found) -> Patch | str:
     )
 
 
-def _simplified(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _simplified(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     x, gamma = found["x"], found["gamma"]
     if x.shape is None or not _is_last(found.named["variance"], x):
         return "it is not over the last axis"
@@ -94,7 +94,7 @@ LAYER_NORM: list[Rule] = table(
 )
 
 
-def _skip(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _skip(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     a, b, total = found["a"], found["b"], found["total"]
     rank = len(a.shape or ())
     if not same_shape(a, b) or rank not in (2, 3) or a.shape is None:
@@ -139,7 +139,7 @@ SKIP: list[Rule] = table(
 
 
 def _biased(place: int) -> object:
-    def build(graph: Graph, root: Node, found: Found) -> Patch | str:
+    def build(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         skip, x, bias = found["skip"], found["x"], found["bias"]
         if not is_vector(bias, (x.shape or (None,))[-1]) or not same_shape(x, skip):
             return "what is added is no vector of the last axis"

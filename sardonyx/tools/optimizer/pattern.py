@@ -88,7 +88,7 @@ Pattern: TypeAlias = Any | Number | Apply | Named | OneOf
 
 
 @dataclass(frozen=True)
-class Found:
+class PatternMatch:
     """What a pattern matched.
 
     Attributes:
@@ -134,9 +134,11 @@ def roots(pattern: Pattern) -> frozenset[str]:
     return frozenset()
 
 
-def match(pattern: Pattern, value: Value, found: Found | None = None) -> Iterator[Found]:
+def match(
+    pattern: Pattern, value: Value, found: PatternMatch | None = None
+) -> Iterator[PatternMatch]:
     """Every way in which a pattern matches what computes a value."""
-    found = found or Found()
+    found = found or PatternMatch()
     if isinstance(pattern, OneOf):
         for choice in pattern.choices:
             yield from match(choice, value, found)
@@ -190,23 +192,23 @@ def attribute_of(node: Node, name: str) -> object:
     return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 
-def _named(found: Found, name: str, value: Value) -> Found | None:
+def _named(found: PatternMatch, name: str, value: Value) -> PatternMatch | None:
     known = found.values.get(name)
     if known is not None:
         return found if known is value else None
-    return Found({**found.values, name: value}, found.numbers, found.named, found.inner)
+    return PatternMatch({**found.values, name: value}, found.numbers, found.named, found.inner)
 
 
-def _number(pattern: Number, number: float, found: Found) -> Iterator[Found]:
+def _number(pattern: Number, number: float, found: PatternMatch) -> Iterator[PatternMatch]:
     if pattern.value is not None:
         if abs(number - pattern.value) <= _RELATIVE * abs(pattern.value):
             yield found
         return
     numbers = {**found.numbers, pattern.name: number}
-    yield Found(found.values, numbers, found.named, found.inner)
+    yield PatternMatch(found.values, numbers, found.named, found.inner)
 
 
-def _match_node(pattern: Apply, value: Value, found: Found) -> Iterator[Found]:
+def _match_node(pattern: Apply, value: Value, found: PatternMatch) -> Iterator[PatternMatch]:
     node = value.producer
     if node is None or node.op_type != pattern.op_type or node.domain != pattern.domain:
         return
@@ -221,15 +223,15 @@ def _match_node(pattern: Apply, value: Value, found: Found) -> Iterator[Found]:
         return
     named = {**found.named, pattern.name: node} if pattern.name else found.named
     inner = found.inner if node in found.inner else (*found.inner, node)
-    start = Found(found.values, found.numbers, named, inner)
+    start = PatternMatch(found.values, found.numbers, named, inner)
     yield from _match_inputs(pattern.inputs, inputs, start)
     if pattern.op_type in _COMMUTATIVE and len(inputs) == 2 and inputs[0] is not inputs[1]:
         yield from _match_inputs(pattern.inputs, inputs[::-1], start)
 
 
 def _match_inputs(
-    patterns: tuple[Pattern, ...], inputs: list[Value | None], found: Found
-) -> Iterator[Found]:
+    patterns: tuple[Pattern, ...], inputs: list[Value | None], found: PatternMatch
+) -> Iterator[PatternMatch]:
     if not patterns:
         yield found
         return
@@ -256,7 +258,7 @@ def _has_attribute(node: Node, name: str, wanted: tuple[str, ...]) -> bool:
     return [int(str(i)) % rank for i in items] == [int(w) % rank for w in wanted]
 
 
-def _match_chain(pattern: Apply, value: Value, found: Found) -> Iterator[Found]:
+def _match_chain(pattern: Apply, value: Value, found: PatternMatch) -> Iterator[PatternMatch]:
     forward, inverse, neutral = _CHAINS[pattern.op_type]
     parts = [p for p in pattern.inputs if not isinstance(p, Number)]
     wanted = next((p for p in pattern.inputs if isinstance(p, Number)), Number(neutral))
@@ -264,7 +266,7 @@ def _match_chain(pattern: Apply, value: Value, found: Found) -> Iterator[Found]:
         if len(members) != len(parts) or not nodes:
             continue
         inner = (*found.inner, *(n for n in nodes if n not in found.inner))
-        start = Found(found.values, found.numbers, found.named, inner)
+        start = PatternMatch(found.values, found.numbers, found.named, inner)
         for counted in _number(wanted, number, start):
             for order in dict.fromkeys(permutations(members)):
                 yield from _match_inputs(tuple(parts), list(order), counted)
@@ -376,7 +378,7 @@ class _Parser:
         )
 
 
-def find(graph: Graph, pattern: Pattern) -> Iterator[tuple[Node, Found]]:
+def find(graph: Graph, pattern: Pattern) -> Iterator[tuple[Node, PatternMatch]]:
     """Every node of a graph, last first, whose first output the pattern matches, and how."""
     wanted = roots(pattern)
     for node in list(reversed(graph.nodes)):

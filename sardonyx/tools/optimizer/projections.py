@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.ir.constant import Array
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.pattern import Found, attribute_of, match, parse
+from sardonyx.tools.optimizer.pattern import PatternMatch, attribute_of, match, parse
 from sardonyx.tools.optimizer.rules import array_of
 
 _PRODUCTS = parse(
@@ -61,7 +61,7 @@ def projection_of(value: Value) -> Projection | None:
     return None
 
 
-def _made(value: Value, found: Found) -> Projection | None:
+def _made(value: Value, found: PatternMatch) -> Projection | None:
     x, weight, bias = found["x"], found["w"], found.get("b")
     if x.shape is None or value.shape is None or len(x.shape) != 3 or len(weight.shape or ()) != 2:
         return None

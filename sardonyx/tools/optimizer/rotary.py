@@ -18,7 +18,14 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.pattern import Found, attribute_of, is_fixed, match, number_of, parse
+from sardonyx.tools.optimizer.pattern import (
+    PatternMatch,
+    attribute_of,
+    is_fixed,
+    match,
+    number_of,
+    parse,
+)
 from sardonyx.tools.optimizer.rules import (
     MICROSOFT,
     Rule,
@@ -36,12 +43,12 @@ _RANK = 4
 _ELEMENTWISE = frozenset(("Cast", "Cos", "Sin", "Unsqueeze", "Expand"))
 
 
-def _fuse(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _fuse(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     return _Rotation(graph, root, found).patch()
 
 
 class _Rotation:
-    def __init__(self, graph: Graph, root: Node, found: Found) -> None:
+    def __init__(self, graph: Graph, root: Node, found: PatternMatch) -> None:
         self._graph, self._root, self._found = graph, root, found
         self._nodes: list[Node] = []
 

@@ -16,13 +16,13 @@ from sardonyx.ir.long_list import LongList
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.patch import Patch, apply
 from sardonyx.ir.value import Value
-from sardonyx.tools.optimizer.pattern import Found, Pattern, find, parse
+from sardonyx.tools.optimizer.pattern import Pattern, PatternMatch, find, parse
 
 #: The domain of onnxruntime's own operators.
 MICROSOFT = "com.microsoft"
 _logger = get_logger("optimize")
 
-Build = Callable[[Graph, Node, Found], Patch | str]
+Build = Callable[[Graph, Node, PatternMatch], Patch | str]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def table(
 
 
 @dataclass
-class Report:
+class RuleReport:
     """What was done to a graph.
 
     Attributes:
@@ -61,13 +61,13 @@ class Report:
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-def run(graph: Graph, rules: Iterable[Rule], report: Report | None = None) -> int:
+def run(graph: Graph, rules: Iterable[Rule], report: RuleReport | None = None) -> int:
     """Apply rules to a graph and its subgraphs, one rule after the other.
 
     Returns:
         How many patches were applied.
     """
-    kept = report if report is not None else Report()
+    kept = report if report is not None else RuleReport()
     count = 0
     for inner in list(graph.graphs()):
         for rule in rules:
@@ -75,7 +75,7 @@ def run(graph: Graph, rules: Iterable[Rule], report: Report | None = None) -> in
     return count
 
 
-def _run_rule(graph: Graph, rule: Rule, report: Report) -> int:
+def _run_rule(graph: Graph, rule: Rule, report: RuleReport) -> int:
     count = 0
     reasons: dict[Node, str] = {}
     for node, found in find(graph, rule.pattern):
@@ -102,7 +102,7 @@ def node_of(
     attributes: Mapping[str, Attribute] | None = None,
     *,
     domain: str = "",
-    found: Found | None = None,
+    found: PatternMatch | None = None,
 ) -> Node:
     """A node for a patch; omitted inputs at its end are left out.
 
@@ -139,7 +139,7 @@ def replace(
     attributes: Mapping[str, Attribute] | None = None,
     *,
     domain: str = MICROSOFT,
-    found: Found | None = None,
+    found: PatternMatch | None = None,
 ) -> Patch:
     """One node in the place of the first output of another."""
     made = like(graph, root.output)

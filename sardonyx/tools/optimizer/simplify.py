@@ -22,11 +22,11 @@ from sardonyx.ir.value import Value
 from sardonyx.passes.infer import infer
 from sardonyx.passes.merge_equal import merge_equal
 from sardonyx.tools.optimizer.fold import fold_constants
-from sardonyx.tools.optimizer.pattern import Found, attribute_of, is_fixed, number_of
+from sardonyx.tools.optimizer.pattern import PatternMatch, attribute_of, is_fixed, number_of
 from sardonyx.tools.optimizer.rules import (
     Build,
-    Report,
     Rule,
+    RuleReport,
     array_of,
     constant,
     is_vector,
@@ -41,7 +41,7 @@ _ROUNDS = 5
 
 def simplify(
     graph: Graph,
-    report: Report | None = None,
+    report: RuleReport | None = None,
     *,
     merge: bool = True,
     without: Container[str] = (),
@@ -77,7 +77,7 @@ def _with(node: Node, **changed: Attribute) -> dict[str, Attribute]:
     return {**node.attributes, **changed}
 
 
-def _pad(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _pad(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     pad, x = found.named["pad"], found["x"]
     if found["padded"].use_count != 1 or found["padded"].is_graph_output:
         return "the padded image is read elsewhere"
@@ -117,7 +117,7 @@ def _per_channel(value: Value, rank: int, channels: int) -> Array | None:
     return array.reshape(channels)
 
 
-def _conv(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _conv(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     conv, weight = found.named["conv"], found["w"]
     made, bias = conv.output, conv.input(2)
     if made.use_count != 1 or made.is_graph_output or made.shape != root.output.shape:
@@ -143,7 +143,7 @@ def _conv(graph: Graph, root: Node, found: Found) -> Patch | str:
     return replace(graph, root, "Conv", inputs, conv.attributes, domain="", found=found)
 
 
-def _gemm(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _gemm(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     x, w, bias = found["x"], found["w"], found["b"]
     if len(x.shape or ()) != 2 or len(w.shape or ()) != 2 or w.shape is None:
         return "the product is not of two matrices"
@@ -156,7 +156,7 @@ def _gemm(graph: Graph, root: Node, found: Found) -> Patch | str:
     return replace(graph, root, "Gemm", [x, w, bias], domain="", found=found)
 
 
-def _turned(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _turned(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     turn = found.named["turn"]
     if attribute_of(turn, "perm") not in (None, [1, 0]):
         return "it does not turn a matrix"
@@ -168,7 +168,7 @@ def _turned(graph: Graph, root: Node, found: Found) -> Patch | str:
     return replace(graph, root, "Gemm", inputs, changed, domain="", found=found)
 
 
-def _turned_twice(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _turned_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     rank = len(found["x"].shape or ())
     backwards = list(range(rank))[::-1]
     outer = root.attributes.get("perm") or backwards
@@ -177,7 +177,7 @@ def _turned_twice(graph: Graph, root: Node, found: Found) -> Patch | str:
     return replace(graph, root, "Transpose", [found["x"]], {"perm": perm}, domain="", found=found)
 
 
-def _reshaped_twice(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _reshaped_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     target = root.inputs[1]
     if target is None or target.elements is None or attribute_of(root, "allowzero"):
         return "its shape is not known"
@@ -187,7 +187,7 @@ def _reshaped_twice(graph: Graph, root: Node, found: Found) -> Patch | str:
     return replace(graph, root, "Reshape", inputs, root.attributes, domain="", found=found)
 
 
-def _target(graph: Graph, root: Node, found: Found) -> Patch | str:
+def _target(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     x, target = found["x"], found["target"]
     if target.constant is not None:
         return ""

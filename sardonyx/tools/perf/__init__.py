@@ -2,6 +2,13 @@
 
 from sardonyx.tools.perf.measuring import measure, measure_against
 from sardonyx.tools.perf.result import Comparison, Measurement, write_result
-from sardonyx.tools.perf.settings import Settings
+from sardonyx.tools.perf.settings import PerfSettings
 
-__all__ = ["Comparison", "Measurement", "Settings", "measure", "measure_against", "write_result"]
+__all__ = [
+    "Comparison",
+    "Measurement",
+    "PerfSettings",
+    "measure",
+    "measure_against",
+    "write_result",
+]

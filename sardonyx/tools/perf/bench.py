@@ -15,7 +15,7 @@ from sardonyx.base.files import read_file
 from sardonyx.tools.engines import engine_module
 from sardonyx.tools.made_up import explained
 from sardonyx.tools.perf.data import DataSet, data_sets, difference, free_sizes
-from sardonyx.tools.perf.settings import LEVELS, Settings
+from sardonyx.tools.perf.settings import LEVELS, PerfSettings
 from sardonyx.tools.perf.usage import peak_memory_bytes
 from sardonyx.tools.providers import PROVIDERS, only
 
@@ -60,7 +60,7 @@ class Bench:
         SardonyxError: The session cannot be made, inputs do not fit, or the first request fails.
     """
 
-    def __init__(self, model: str, settings: Settings) -> None:
+    def __init__(self, model: str, settings: PerfSettings) -> None:
         self._settings = settings
         self._module = engine_module(settings.engine)
         self.first_s = 0.0

@@ -19,7 +19,7 @@ from sardonyx.loader.messages import read_tensor
 from sardonyx.loader.source import FileSource
 from sardonyx.tools.feeds import random_feeds
 from sardonyx.tools.made_up import Sizes, input_sizes
-from sardonyx.tools.perf.settings import Settings
+from sardonyx.tools.perf.settings import PerfSettings
 
 #: Results of types with few digits may be farther off.
 _NARROW = {"float16": 1e-2, "bfloat16": 3e-2}
@@ -45,7 +45,7 @@ class DataSet:
     sizes: Sizes = Sizes({}, {})
 
 
-def data_sets(session: Any, model: str, settings: Settings, sizes: FreeSizes) -> list[DataSet]:
+def data_sets(session: Any, model: str, settings: PerfSettings, sizes: FreeSizes) -> list[DataSet]:
     """What to feed: of files where there are any and nothing else is asked for, else made up.
 
     Raises:
@@ -158,7 +158,7 @@ class FreeSizes:
     placed: Mapping[str, int]
 
 
-def free_sizes(model: str, settings: Settings) -> FreeSizes:
+def free_sizes(model: str, settings: PerfSettings) -> FreeSizes:
     """Sizes of dimensions that settings give, by name or by what they denote.
 
     Raises:

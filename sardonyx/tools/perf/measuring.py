@@ -13,7 +13,7 @@ from sardonyx.base.files import check_file
 from sardonyx.tools.perf.bench import Bench, Progress, Round
 from sardonyx.tools.perf.process import Process
 from sardonyx.tools.perf.result import Comparison, Measurement
-from sardonyx.tools.perf.settings import Settings
+from sardonyx.tools.perf.settings import PerfSettings
 
 #: Told of each round: its number, what a request took in ours and in the other engine, in seconds.
 RoundSeen = Callable[[int, float, float], None]
@@ -33,17 +33,17 @@ def measure(
         fresh_process: In a process of its own, which ends afterwards: memory and times are the
             model's alone.
         progress: Told how much is done.
-        settings: See `Settings`.
+        settings: See `PerfSettings`.
 
     Raises:
         InvalidArgument: A setting is none, or files of inputs do not fit the model.
         SardonyxError: The session cannot be made, or a request fails.
     """
-    return measured(_path(model), Settings.of(settings), fresh_process, progress)
+    return measured(_path(model), PerfSettings.of(settings), fresh_process, progress)
 
 
 def measured(
-    model: str, settings: Settings, fresh_process: bool, progress: Progress | None
+    model: str, settings: PerfSettings, fresh_process: bool, progress: Progress | None
 ) -> Measurement:
     """`measure`, with settings as one object."""
     found = Measurement(model, settings)
@@ -86,18 +86,18 @@ def measure_against(
         rounds: How many.
         progress: Told how much is done.
         seen: Told of each round.
-        settings: See `Settings`, for both engines; a profile and an optimised model are ours only.
+        settings: See `PerfSettings`, for both engines; a profile and an optimised model are ours.
 
     Raises:
         InvalidArgument: A setting is none, or files of inputs do not fit the model.
         NotFound: There is no such engine.
         SardonyxError: A session cannot be made, or a request fails.
     """
-    return compared(_path(model), Settings.of(settings), against, rounds, progress, seen)
+    return compared(_path(model), PerfSettings.of(settings), against, rounds, progress, seen)
 
 
 def compared(
-    model: str, settings: Settings, against: str, rounds: int,
+    model: str, settings: PerfSettings, against: str, rounds: int,
     progress: Progress | None = None, seen: RoundSeen | None = None,
 ) -> Comparison:  # fmt: skip
     """`measure_against`, with settings as one object."""
@@ -138,14 +138,14 @@ def _within(progress: Progress | None, turn: int, turns: int, found: Comparison)
     return lambda part, done: progress((turn + part) / turns, before + done)
 
 
-def _cost(done: Round, settings: Settings) -> float:
+def _cost(done: Round, settings: PerfSettings) -> float:
     """Seconds for a request, as one who waits for it sees it, or as throughput has it."""
     if settings.concurrency == 1:
         return statistics.median(done.latencies_s)
     return done.wall_s / len(done.latencies_s)
 
 
-def _whole(bench: Bench | Process, settings: Settings, progress: Progress | None) -> Round:
+def _whole(bench: Bench | Process, settings: PerfSettings, progress: Progress | None) -> Round:
     return bench.round(seconds=settings.seconds, times=settings.times, progress=progress)
 
 

@@ -14,7 +14,7 @@ from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError, message
 from sardonyx.tools.ended import how_ended
 from sardonyx.tools.perf.bench import Progress, Round
-from sardonyx.tools.perf.settings import Settings
+from sardonyx.tools.perf.settings import PerfSettings
 
 _END_SECONDS = 10
 
@@ -27,7 +27,7 @@ class Process:
         EngineError: The process ended of itself.
     """
 
-    def __init__(self, model: str, settings: Settings) -> None:
+    def __init__(self, model: str, settings: PerfSettings) -> None:
         folder = str(Path(__file__).resolve().parents[3])
         paths = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
         self._engine = settings.engine

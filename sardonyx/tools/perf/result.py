@@ -14,7 +14,7 @@ from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.files import read_file
 from sardonyx.base.processors import usable_processors
 from sardonyx.loader.external_writer import replacing
-from sardonyx.tools.perf.settings import Settings
+from sardonyx.tools.perf.settings import PerfSettings
 
 #: What `Measurement.csv` writes.
 _LINE = re.compile(rb"[^\n]*,[0-9.e+-]+,[0-9]+,[0-9]+,[0-9]+\n")
@@ -43,7 +43,7 @@ class Measurement:
     """
 
     model: str
-    settings: Settings
+    settings: PerfSettings
     load_s: float = 0.0
     first_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)

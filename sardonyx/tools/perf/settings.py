@@ -22,7 +22,7 @@ _MOST_SECONDS = 10**7
 
 
 @dataclass(frozen=True)
-class Settings:
+class PerfSettings:
     """One way to run a model.
 
     Attributes:
@@ -102,13 +102,13 @@ class Settings:
                 raise InvalidArgument(text)
 
     @staticmethod
-    def of(values: Mapping[str, Any]) -> Settings:
+    def of(values: Mapping[str, Any]) -> PerfSettings:
         """Settings by name.
 
         Raises:
             InvalidArgument: There is no such setting, or no such value.
         """
-        known = [f.name for f in dataclasses.fields(Settings)]
+        known = [f.name for f in dataclasses.fields(PerfSettings)]
         for name in values:
             if name not in known:
                 what = f"There is no setting {name!r}"
@@ -116,7 +116,7 @@ class Settings:
         given = dict(values)
         if isinstance(given.get("provider"), str):
             given["provider"] = short_name(given["provider"], "perf provider")
-        return Settings(**given)
+        return PerfSettings(**given)
 
     def to_json(self) -> dict[str, Any]:
         """What `of` takes."""

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.tools.perf.bench import Bench
-from sardonyx.tools.perf.settings import Settings
+from sardonyx.tools.perf.settings import PerfSettings
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
         order = json.loads(line)
         try:
             if order["do"] == "open":
-                bench = Bench(order["model"], Settings.of(order["settings"]))
+                bench = Bench(order["model"], PerfSettings.of(order["settings"]))
                 _answer(answers, load_s=bench.load_s)
             elif bench is None:
                 break

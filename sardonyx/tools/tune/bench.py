@@ -41,7 +41,7 @@ Progress = Callable[[str], None]
 
 
 class ProcessBench:
-    """See `search.Bench`.
+    """See `search.TrialBench`.
 
     Args:
         model: The model's file.
@@ -72,7 +72,7 @@ class ProcessBench:
         self._count = 0
 
     def trial(self, settings: Settings, best: Outcome) -> Outcome:
-        """See `search.Bench`.
+        """See `search.TrialBench`.
 
         Raises:
             Fail: The defaults themselves do not work, or take all of the time.
@@ -135,7 +135,7 @@ class ProcessBench:
                 worker.close()
 
     def tuned_kernels(self, settings: Settings) -> tuple[Mapping[str, Any], ...]:
-        """See `search.Bench`; with a cache of its own, so that other sessions stay as they are."""
+        """See `search.TrialBench`; with a cache of its own, so other sessions stay the same."""
         left = self._search_end - self._clock()
         if left <= 0:
             raise OutOfTime

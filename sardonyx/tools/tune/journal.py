@@ -12,7 +12,7 @@ from sardonyx.base.bounded_json import MOST_BYTES, parse_json
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.files import check_target, read_file
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome
-from sardonyx.tools.tune.search import Bench
+from sardonyx.tools.tune.search import TrialBench
 
 
 class Journal:
@@ -30,7 +30,9 @@ class Journal:
         InvalidArgument: The file is of another search, or no journal.
     """
 
-    def __init__(self, path: Path, header: Mapping[str, Any], bench: Bench, resume: bool) -> None:
+    def __init__(
+        self, path: Path, header: Mapping[str, Any], bench: TrialBench, resume: bool
+    ) -> None:
         self._path, self._bench = path, bench
         self._outcomes: dict[str, Outcome] = {}
         self._kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
@@ -74,7 +76,7 @@ class Journal:
         self._header = ""
 
     def trial(self, settings: Settings, best: Outcome) -> Outcome:
-        """See `search.Bench`."""
+        """See `search.TrialBench`."""
         key = settings.key
         if key not in self._outcomes:
             found = self._outcomes[key] = self._bench.trial(settings, best)
@@ -83,7 +85,7 @@ class Journal:
         return self._outcomes[key]
 
     def tuned_kernels(self, settings: Settings) -> tuple[Mapping[str, Any], ...]:
-        """See `search.Bench`."""
+        """See `search.TrialBench`."""
         key = settings.key
         if key not in self._kernels:
             self._kernels[key] = self._bench.tuned_kernels(settings)

@@ -27,7 +27,7 @@ class OutOfTime(Exception):
     """There is no time for another trial."""
 
 
-class Bench(Protocol):
+class TrialBench(Protocol):
     """Measures settings."""
 
     def trial(self, settings: Settings, best: Outcome) -> Outcome:
@@ -64,7 +64,7 @@ class Search:
 
     def __init__(
         self,
-        bench: Bench,
+        bench: TrialBench,
         options: TuneOptions,
         facts: Facts,
         processors: int,

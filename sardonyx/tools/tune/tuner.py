@@ -27,7 +27,7 @@ from sardonyx.tools.tune.options import TuneOptions
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome, Report
 from sardonyx.tools.tune.plot import drawing
 from sardonyx.tools.tune.results import check_place, result_json, write_json, write_settings
-from sardonyx.tools.tune.search import Bench, Search
+from sardonyx.tools.tune.search import Search, TrialBench
 
 #: How many of the best settings may be compared with the defaults in the end.
 _FINALISTS = 2
@@ -55,7 +55,7 @@ class Found:
     settings: Path
 
 
-class FinalBench(Bench, Protocol):
+class FinalBench(TrialBench, Protocol):
     """A bench that also compares what was found with the defaults."""
 
     def final(self, settings: Settings) -> Outcome:

@@ -188,7 +188,7 @@ def _kernels(model: str, settings: Settings, feeds: Feeds) -> list[Any]:
     options = EngineOptions(
         threads=settings.session_options.get("intra_op_num_threads", 0),
         winograd=config.get("session.disable_winograd") != "1",
-        halves=config.get("session.allow_bfloat16_products") == "1",
+        bf16_products=config.get("session.allow_bfloat16_products") == "1",
     )
     tuned = tune(model, options, CpuProvider(), default_cache(), "trial", list(feeds.values()))
     return written(tuned) if tuned is not None and tuned.variants else []

@@ -14,7 +14,7 @@ _MADE_BY_OPTIMISERS = re.compile(r"(_nchwc|_output_\d+|_token_\d+|_fused|/\w+Fus
 
 
 @dataclass(slots=True)
-class Part:
+class ComparedPart:
     """Nodes that some kernel of either profile computes together.
 
     Attributes:
@@ -32,7 +32,7 @@ class Part:
     calls: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
 
-def compare(first: Trace, second: Trace) -> list[Part]:
+def compare(first: Trace, second: Trace) -> list[ComparedPart]:
     """Time of a run by part, the largest differences first.
 
     Profiles fuse differently. So nodes that one kernel of either side computes are one part, and a
@@ -47,7 +47,7 @@ def compare(first: Trace, second: Trace) -> list[Part]:
             if command.owner < 0:
                 names = [texts[n] for n in (command.name, *command.nodes)]
                 sets.join([*names, *(_known_as(name, others) for name in names)])
-    parts: dict[str, Part] = {}
+    parts: dict[str, ComparedPart] = {}
     best: dict[str, float] = {}
     operators: dict[str, dict[str, None]] = {}
     for side, trace in enumerate((first, second)):
@@ -56,7 +56,7 @@ def compare(first: Trace, second: Trace) -> list[Part]:
             command = trace.commands[number]
             name = texts[command.name]
             key = sets.find(name)
-            part = parts.setdefault(key, Part(name, "", sets.size(key)))
+            part = parts.setdefault(key, ComparedPart(name, "", sets.size(key)))
             part.ns[side] += ns
             part.calls[side] += calls
             if ns > best.get(key, -1.0):
@@ -67,7 +67,7 @@ def compare(first: Trace, second: Trace) -> list[Part]:
     return sorted(parts.values(), key=lambda p: -abs(p.ns[1] - p.ns[0]))
 
 
-def to_json(parts: list[Part]) -> dict[str, Any]:
+def to_json(parts: list[ComparedPart]) -> dict[str, Any]:
     """Columns."""
     return {
         "name": [p.name for p in parts],

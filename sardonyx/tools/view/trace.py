@@ -33,7 +33,7 @@ class Texts:
 
 
 @dataclass(slots=True)
-class Command:
+class TraceCommand:
     """What is the same for every call of a kernel; texts are numbers of `Trace.texts`.
 
     Attributes:
@@ -84,7 +84,7 @@ class Trace:
 
     title: str
     texts: Texts = field(default_factory=Texts)
-    commands: list[Command] = field(default_factory=list)
+    commands: list[TraceCommand] = field(default_factory=list)
     lanes: list[tuple[int, bool]] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
     runs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Trace:
         columns: list[list[int]] = [list(c) for c in zip(*self.rows, strict=True)] or [[]] * 8
         kind, start, duration, what, lane, depth, inner, memory = columns
         deltas = [b - a for a, b in zip([0, *start], start, strict=False)]
-        names = Command.__slots__
+        names = TraceCommand.__slots__
         return {
             "title": self.title,
             "texts": self.texts.all,
@@ -188,7 +188,7 @@ class _Reader:
         if found is None:
             found = self._add(
                 key,
-                Command(
+                TraceCommand(
                     text(name), text(args.get("op_name", "")), text(args.get("provider", "")),
                     text(kernel), tuple(map(text, names)), tuple(text(str(o)) for o in operators),
                     text(reads), text(writes),
@@ -209,14 +209,14 @@ class _Reader:
             nodes = around.nodes if around is not None else ()
             operators = around.node_operators if around is not None else ()
             provider = around.provider if around is not None else text("")
-            command = Command(
+            command = TraceCommand(
                 text(name), operator, provider, text(name), nodes, operators, text(""), text(""),
                 0, 0, 0, 0, -1, -1, owner,
             )  # fmt: skip
             found = self._add(key, command)
         return found
 
-    def _add(self, key: tuple[object, ...], command: Command) -> int:
+    def _add(self, key: tuple[object, ...], command: TraceCommand) -> int:
         number = self._commands[key] = len(self._trace.commands)
         self._trace.commands.append(command)
         return number

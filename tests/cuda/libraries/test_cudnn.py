@@ -19,7 +19,12 @@ from sardonyx.cuda.libraries import background, cudnn_plans
 from sardonyx.cuda.libraries import cudnn as module
 from sardonyx.cuda.libraries.cudnn_attention import AttentionForm
 from sardonyx.cuda.libraries.cudnn_convolution import ConvolutionForm
-from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings, Work, find_libraries
+from sardonyx.cuda.libraries.libraries import (
+    Libraries,
+    LibrarySettings,
+    LibraryWork,
+    find_libraries,
+)
 from sardonyx.cuda.libraries.rehearsal import Rehearsal
 from sardonyx.plan.plan import LibraryCall
 from sardonyx.plan.vendor_attention import ATTENTION
@@ -283,7 +288,7 @@ def test_what_raises_while_plans_are_made_is_logged_and_waited_for_no_longer(
     def broken(*_: object) -> None:
         raise MemoryError("no more of it")
 
-    monkeypatch.setattr(cudnn_plans.Maker, step, broken)
+    monkeypatch.setattr(cudnn_plans.PlanMaker, step, broken)
     there, here = _engines(package, *CASES["windows apart"][:2])
     for _ in range(2):
         _run(there, here, "windows apart")
@@ -450,13 +455,13 @@ def test_a_warning_where_attention_cannot_be_what_is_asked_for(
 def test_the_rule_for_attentions(sizes: dict[str, int], worth: bool) -> None:
     numbers = tuple(sizes.get(name, 1) for name in ATTENTION)
     call = LibraryCall("attention", (), 0)
-    work = Work("float16", "float16", "", 0, 0, 0, 0, 0, numbers, call)
+    work = LibraryWork("float16", "float16", "", 0, 0, 0, 0, 0, numbers, call)
     assert AttentionForm().is_worth(work) == worth
 
 
 def test_attention_of_memory_that_lies_anyhow_is_left_to_the_kernel() -> None:
     call = LibraryCall("attention", (), 0)
-    work = Work("float16", "float16", "", 256, 512, 768, 0, 0, (), call, 1024)
+    work = LibraryWork("float16", "float16", "", 256, 512, 768, 0, 0, (), call, 1024)
     form = AttentionForm()
     assert form.pack(work) == {1: 256, 2: 512, 3: 1024, 4: 768}
     for name in ("left", "right", "values", "out", "bias"):

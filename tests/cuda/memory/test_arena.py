@@ -15,7 +15,7 @@ from sardonyx.base import errors, notes
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.memory.arena import Arena, ArenaSettings
-from sardonyx.cuda.memory.free_spans import FreeSpans, Span
+from sardonyx.cuda.memory.free_spans import FreeSpan, FreeSpans
 from sardonyx.cuda.memory.sources import DeviceSource, PinnedSource
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
@@ -444,13 +444,13 @@ class _Asked:
 def test_free_blocks_change_while_the_driver_is_asked() -> None:
     """The collector may run then, and give blocks back: their neighbours become one with them."""
     free = FreeSpans(is_host=True)
-    first, second = Span(0, 256, 0), Span(256, 256, 0)
+    first, second = FreeSpan(0, 256, 0), FreeSpan(256, 256, 0)
 
     def joined() -> None:
         for span in (first, second):
             if span in free._bins.get(256, []):
                 free.remove(span)
-        free.put(Span(0, 512, 0))
+        free.put(FreeSpan(0, 512, 0))
         free.tidy()
 
     for span in (first, second):

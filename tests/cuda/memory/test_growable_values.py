@@ -16,7 +16,7 @@ from sardonyx.compiler.options import EngineOptions
 from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.libraries import cublaslt
 from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings
-from sardonyx.runtime.storage import Wanted
+from sardonyx.runtime.storage import OutputPlacement
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_provider import FakeProvider
@@ -72,7 +72,7 @@ def test_cache_grows_where_it_lies(gpu: FakeDriver | None, batch: int) -> None:
     session = _session()
     cache = [_draw(batch, _HEADS, 0, _WIDTH) for _ in range(2)]
     held = [_value(c) for c in cache]
-    rooms: dict[int, Any] = {}
+    growable_buffers: dict[int, Any] = {}
     for rows in (5, *[1] * 8, 3, 40, *[1] * 12):
         x = _draw(batch, rows, 8)
         wanted = _expected(x, *cache)
@@ -80,8 +80,8 @@ def test_cache_grows_where_it_lies(gpu: FakeDriver | None, batch: int) -> None:
         _check(found, wanted)
         cache, held = wanted[1:], found[1:]
         room = held[0]._array.room
-        rooms[id(room)] = room
-    assert len(rooms) == 3  # the prompt's own memory, 64 rows, 128 rows
+        growable_buffers[id(room)] = room
+    assert len(growable_buffers) == 3  # the prompt's own memory, 64 rows, 128 rows
     assert "outputs that continue inputs" in session._engine.variants
 
 
@@ -140,7 +140,7 @@ def test_bound_value_grows(gpu: FakeDriver | None) -> None:
     shape = (1, _HEADS, 0, _WIDTH)
     held = [ort.OrtValue.ortvalue_with_room(shape, np.float32, 2, 100, "cuda") for _ in range(2)]
     cache = [np.zeros(shape, np.float32) for _ in range(2)]
-    rooms = [h._array.room for h in held]
+    growable_buffers = [h._array.room for h in held]
     binding = session.io_binding()
     for name, value in zip(("past", "old", "present", "longer"), held * 2, strict=True):
         bind = binding.bind_ortvalue_input if name in ("past", "old") else None
@@ -155,7 +155,7 @@ def test_bound_value_grows(gpu: FakeDriver | None) -> None:
         _check(held, cache)
         outputs = dict(zip(("present", "longer", "y"), binding.get_outputs(), strict=True))
         _check([outputs["y"]], wanted[:1])
-    assert [h._array.room for h in held] == rooms
+    assert [h._array.room for h in held] == growable_buffers
     assert held[0].shape() == [1, _HEADS, 10, _WIDTH]
 
 
@@ -218,7 +218,7 @@ def test_steps_with_a_library_are_few_graphs(
             np.concatenate((c.numpy(), h @ p), 1) for c, p in zip(held, (w, -u), strict=True)
         )
         scores = np.exp(h @ keys.transpose(0, 2, 1))
-        found = engine.run_to([x, *held], Wanted([memory] * 3))
+        found = engine.run_to([x, *held], OutputPlacement([memory] * 3))
         y = scores / scores.sum(-1, keepdims=True) @ values
         _check(found, [y, keys, values])
         held = found[1:]

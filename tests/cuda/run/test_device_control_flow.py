@@ -11,7 +11,7 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from sardonyx.cuda.run import device_state
-from sardonyx.plan.control_flow import Parallel
+from sardonyx.plan.control_flow import ParallelParts
 from tests.cuda.run.test_captured import _captured as captured
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
@@ -187,9 +187,11 @@ def test_passes_of_several_trips(lazy: FakeDriver) -> None:
 def test_parts_that_need_nothing_of_each_other_are_branches(gpu: FakeDriver | None) -> None:
     case = CASES["loops side by side"]
     session, reference = _session(case)
-    steering = session._engine.executable.steering
-    assert any(isinstance(node, Parallel) and len(node.parts) == 2 for node in steering.nodes)
-    assert set(steering.lanes.values()) == {0, 1}
+    control_flow = session._engine.executable.control_flow
+    assert any(
+        isinstance(node, ParallelParts) and len(node.parts) == 2 for node in control_flow.nodes
+    )
+    assert set(control_flow.lanes.values()) == {0, 1}
     there = _on_device(case.feeds[0])
     with captured(lambda s: session.run_with_ort_values(None, there, stream=s.handle)) as graph:
         graph.replay()

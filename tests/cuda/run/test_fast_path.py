@@ -21,7 +21,7 @@ from sardonyx.cuda.libraries import cublaslt
 from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings
 from sardonyx.cuda.run.graphs import MOST_GRAPHS
 from sardonyx.runtime.engine import Engine
-from sardonyx.runtime.storage import Wanted
+from sardonyx.runtime.storage import OutputPlacement
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
@@ -477,7 +477,7 @@ def test_addresses_that_change_need_no_end_of_graphs(
         feed = _value(x)._array
         found = engine.run_alike((feed,))
         if found is None:
-            found = engine.run_to([feed], Wanted([engine.executable.memory_kind]))
+            found = engine.run_to([feed], OutputPlacement([engine.executable.memory_kind]))
         kept.append((feed, found[0], x @ w))
         if number == 3 * MOST_GRAPHS:
             captured = lazy.captures
@@ -504,13 +504,13 @@ def test_runs_of_libraries_in_any_order(products: tuple[Engine, Any]) -> None:
         elif way == 2:
             found = engine.fetch_alike(feeds)
         elif way == 3:
-            started.append((engine.start(list(feeds), Wanted([own], waits=False)), wanted))
+            started.append((engine.start(list(feeds), OutputPlacement([own], waits=False)), wanted))
             while len(started) > 2:
                 run, expected = started.pop(0)
                 kept.append((run.finish()[0], expected))
             continue
         else:
-            found = engine.run_to(list(feeds), Wanted([own], waits=way == 4))
+            found = engine.run_to(list(feeds), OutputPlacement([own], waits=way == 4))
         if found is not None and random.integers(2):
             kept.append((found[0], wanted))
     kept += [(run.finish()[0], expected) for run, expected in started]
@@ -532,7 +532,7 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
     kind = executable.memory_kind
     feeds, targets = (kind.copy_of(_draw(5, 6)),), [kind.empty((3, 5), np.dtype(np.float32))]
     for _ in range(3):
-        executable.run_to(feeds, Wanted(targets))
+        executable.run_to(feeds, OutputPlacement(targets))
     assert executable.run_alike(feeds) is not None
     assert executable.run_alike(feeds, targets) == targets
     walk = executable._walk
@@ -542,9 +542,9 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
         library.version += 1
 
     monkeypatch.setattr(executable, "_walk", walked)
-    executable.run_to(feeds, Wanted([kind.empty((3, 5), np.dtype(np.float32))]))
+    executable.run_to(feeds, OutputPlacement([kind.empty((3, 5), np.dtype(np.float32))]))
     executable._frames[0].alike = None
-    executable.run_to(feeds, Wanted(targets))
+    executable.run_to(feeds, OutputPlacement(targets))
     assert executable._frames[0].graph is not None and executable._frames[0].alike is not None
     assert executable.run_alike(feeds) is None
     assert executable.run_alike(feeds, targets) is None
@@ -560,7 +560,7 @@ def test_memory_that_was_taken_for_no_run(lazy: FakeDriver) -> None:
     kind, size_bytes = executable.memory_kind, 4 * 5 * 3
     feeds = [(kind.copy_of(_draw(5, 6)),) for _ in range(2)]
     for _ in range(3):
-        executable.run_to(feeds[0], Wanted([kind]))
+        executable.run_to(feeds[0], OutputPlacement([kind]))
     (made,) = executable.leave_alike(feeds[0])
     address = made.address
     del made

@@ -5,12 +5,12 @@ from sardonyx.kernel.language import matrix_registers
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.program import (
     Block,
-    Constant,
     Effect,
+    Literal,
     Parallel,
     Read,
     Return,
-    Set,
+    SetVariable,
     Variable,
 )
 from sardonyx.kernel.language.text import to_text
@@ -87,7 +87,7 @@ def read_unset(b):
 def half_set(b):
     half = Variable(F32, "half")
     with b.if_(b.parameter("c")):
-        b.append(Set(half, Constant(F32, 1.0)))
+        b.append(SetVariable(half, Literal(F32, 1.0)))
     b.append(Read(b.fresh(F32), half))
 
 

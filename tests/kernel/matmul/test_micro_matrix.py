@@ -46,7 +46,7 @@ def _rows_with_shapes(kind: str, sixteens: int, vectors: int) -> Builder:
 @pytest.mark.parametrize("kind", [HALVES, BYTES])
 def test_code_is_made_for_other_machines(kind):
     target = target_for("avx512", _machine(*AMX))
-    assert target.grain.matrices and "+amx-tile" in target.features
+    assert target.block_sizes.matrices and "+amx-tile" in target.features
     text = emit_module([build_matrix_micro(kind, 2, 3)], target)
     products = {HALVES: "tdpbf16ps", BYTES: "tdpbusd"}[kind]
     # Two sixteens of rows by two vectors, then by the third one; sums of bytes start from numbers.
@@ -58,14 +58,14 @@ def test_code_is_made_for_other_machines(kind):
 
 def test_not_where_there_are_none():
     target = target_for("avx512", _machine())
-    assert not target.grain.matrices and "amx" not in target.features
+    assert not target.block_sizes.matrices and "amx" not in target.features
     with pytest.raises(EngineError, match="no registers for matrices"):
         emit_module([build_matrix_micro(HALVES, 1, 1)], target)
 
 
 def test_all_three_features_are_needed():
-    assert not target_for("avx512", _machine("amx_tile", "amx_bf16")).grain.matrices
-    assert not target_for("avx2", _machine(*AMX)).grain.matrices
+    assert not target_for("avx512", _machine("amx_tile", "amx_bf16")).block_sizes.matrices
+    assert not target_for("avx2", _machine(*AMX)).block_sizes.matrices
 
 
 def test_the_system_may_refuse_them(monkeypatch):
@@ -92,16 +92,16 @@ def test_bundles_ask_for_them_only_if_they_use_them(tmp_path, rounds):
     weights = {"w": _RANDOM.standard_normal((64, 40)).astype(np.float32)}
     text = "g (float[M, 64] a) => (float[M, 40] y) { y = MatMul(a, w) }"
     model = model_of(text, weights).SerializeToString()
-    options = EngineOptions(halves=rounds and host_target().has_halves)
+    options = EngineOptions(bf16_products=rounds and host_target().has_halves)
     path = tmp_path / "model.sardonyx"
     with path.open("w+b") as file:
         bundle_writer.write_bundle(model, file, options)
-    uses = host_target().grain.matrices and options.halves
+    uses = host_target().block_sizes.matrices and options.bf16_products
     assert (b"+amx-tile" in path.read_bytes()[:65536]) == uses
 
 
 needs_matrices = pytest.mark.skipif(
-    not host_target().grain.matrices, reason="the processor has no registers for matrices"
+    not host_target().block_sizes.matrices, reason="the processor has no registers for matrices"
 )
 
 

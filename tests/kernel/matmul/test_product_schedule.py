@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from sardonyx.kernel.loops.block_sizes import FEW_CORES
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
-from sardonyx.kernel.matmul.product_schedule import ProductSchedule
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.grouping import make_groups
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import find_roots
 from sardonyx.plan.integers import as_integers, integer_factors
 from sardonyx.plan.layout import row_major
@@ -43,13 +43,13 @@ def test_runs_of_taps_and_channels_are_walked_whole(channels, window, kind, run)
     graph = load(model_of(text, weights).SerializeToString())
     optimise(graph)
     roots = find_roots(list(lower(graph).outputs.values()), integers=True)
-    (group,) = [g for g in map(as_integers, make_groups(roots)) if isinstance(g, Product)]
+    (group,) = [g for g in map(as_integers, make_groups(roots)) if isinstance(g, Contraction)]
     _, _, group = with_borders(group)
     tensors = [
         x.tensor for body in (group.left, group.right, group.epilogue) for x in loads_of(body)
     ]
     strides = {t: row_major(t.shape) for t in (*tensors, group.root.buffer)}
-    kind = ProductSchedule if integer_factors(group) is None else IntegerSchedule
+    kind = ContractionSchedule if integer_factors(group) is None else IntegerSchedule
     schedule = kind(group, strides, 16, FEW_CORES)
     assert schedule.direct
     assert extent_of(schedule.depth) == run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
-from sardonyx.plan.groups import Group, Rows, Stage
-from sardonyx.plan.inline import Root
+from sardonyx.plan.groups import Group, LoopNest, Stage
+from sardonyx.plan.inline import Materialized
 from sardonyx.plan.reach import Reach, loops_over
 from sardonyx.tensor.composition import bind
 from sardonyx.tensor.rewriting import rewrite
@@ -15,10 +15,10 @@ from sardonyx.tensor.tensor import Map, Reduce, Tensor, indices, reduced_indices
 from sardonyx.tensor.traverse import loads_of
 
 
-class RowsBuilder:
+class LoopNestBuilder:
     """Grows a group around one reduction."""
 
-    def __init__(self, seed: Root, reach: Reach, taken: dict[Root, Group]) -> None:
+    def __init__(self, seed: Materialized, reach: Reach, taken: dict[Materialized, Group]) -> None:
         self.reach, self.taken = reach, taken
         tensor = seed.tensor
         assert isinstance(tensor, Reduce)  # noqa: S101 - narrows the type for the checker
@@ -26,13 +26,13 @@ class RowsBuilder:
         self.never_changes = seed.never_changes
         self.outer = loops_over(tensor.shape, "o")
         self.inner = loops_over(tensor.extents, "n")
-        self.members: dict[Root, Stage] = {}
+        self.members: dict[Materialized, Stage] = {}
         atoms = bind(indices(tensor.shape), self.outer)
         atoms |= bind(reduced_indices(tensor.extents), self.inner)
         body = rewrite(seed.bodies[0], atoms=atoms)
         self.members[seed] = Stage(seed, tensor.kind, body, self.outer, True)
 
-    def build(self, fuse: bool) -> Rows:
+    def build(self, fuse: bool) -> LoopNest:
         """The group, with whatever else it computes on the way if `fuse`."""
         grown = fuse and any(i != 0 for i in self.inner)
         while grown:
@@ -43,9 +43,9 @@ class RowsBuilder:
         for stage in stages:
             outside = [r for r in stage.root.readers if r not in self.members]
             stage.stored = stage.root.is_output or bool(outside)
-        return Rows(self.outer, self.inner, stages)
+        return LoopNest(self.outer, self.inner, stages)
 
-    def _fits(self, root: Root) -> bool:
+    def _fits(self, root: Materialized) -> bool:
         return (
             root not in self.members
             and root not in self.taken
@@ -101,7 +101,7 @@ class RowsBuilder:
                     grown = True
         return grown
 
-    def _as_equal(self, root: Root) -> Stage | None:
+    def _as_equal(self, root: Materialized) -> Stage | None:
         """A reduction in the group's index variables, if its axes are those of the group."""
         tensor = root.tensor
         assert isinstance(tensor, Reduce)  # noqa: S101 - `Reach` has no others
@@ -115,7 +115,7 @@ class RowsBuilder:
         own = (*indices(tensor.shape), *reduced_indices(tensor.extents))
         return self._stage(root, bind(own, (*self.outer, *self.inner)))
 
-    def _as_reader(self, root: Root) -> Stage | None:
+    def _as_reader(self, root: Materialized) -> Stage | None:
         """`root` in the group's index variables, if it reads every member in step with them."""
         tensor = root.tensor
         variables = indices(tensor.shape)
@@ -137,7 +137,7 @@ class RowsBuilder:
             binding[atom] = target
         return self._stage(root, binding)
 
-    def _as_source(self, root: Root, reader: Stage) -> Stage | None:
+    def _as_source(self, root: Materialized, reader: Stage) -> Stage | None:
         binding: dict[Atom, Dim] = {}
         for x in loads_of(reader.body):
             if x.tensor is root.buffer:
@@ -163,7 +163,7 @@ class RowsBuilder:
             return None
         return stage
 
-    def _stage(self, root: Root, binding: dict[Atom, Dim]) -> Stage | None:
+    def _stage(self, root: Materialized, binding: dict[Atom, Dim]) -> Stage | None:
         tensor = root.tensor
         kind = tensor.kind if isinstance(tensor, Reduce) else "map"
         moved = {a: b for a, b in binding.items() if b != sizes.of_atom(a)}

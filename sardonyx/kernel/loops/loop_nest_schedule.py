@@ -1,4 +1,4 @@
-"""How a `Rows` group becomes loops: which axes, in which pass each member runs, where lanes lie.
+"""How a `LoopNest` group becomes loops: which axes, the pass of each member, where lanes lie.
 
 Lanes lie along an inner axis, or along an outer one where that is the contiguous one (pooling over
 channels-last images): then every lane is a row.
@@ -12,15 +12,15 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.strided import LONGEST_STRIDE
-from sardonyx.kernel.loops.block_sizes import FEW_CORES, Grain
+from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
 from sardonyx.kernel.loops.interleaved_blocks import choose_interleaved
 from sardonyx.kernel.loops.member import Member
 from sardonyx.kernel.loops.peel_borders import LanePart, away_from_borders, divide_lanes
 from sardonyx.kernel.loops.register_blocking import WindowBlocks, choose_blocks, members_at
-from sardonyx.kernel.loops.transpose_tiles import TurnedBlocks, choose_squares
+from sardonyx.kernel.loops.transpose_tiles import TransposeTiles, choose_squares
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.cuts import node_count
-from sardonyx.plan.groups import Rows
+from sardonyx.plan.groups import LoopNest
 from sardonyx.plan.inline import cost_of
 from sardonyx.plan.swap_operands import LONGEST_WINDOW
 from sardonyx.tensor.rewriting import rewrite
@@ -43,7 +43,7 @@ _RUN_TERMS = 32
 _WIDE_RUN_TERMS = 128
 
 
-class RowsSchedule:
+class LoopNestSchedule:
     """How the kernel of one group goes over its axes.
 
     Attributes:
@@ -73,43 +73,48 @@ class RowsSchedule:
         group: What to compute.
         strides: Elements per step along each axis, for every buffer that is read or written.
         lanes: Vector length for 32-bit elements.
-        grain: How much a block does.
+        block_sizes: How much a block does.
         scratch: Whether rows may be handed from pass to pass in the thread's scratch. Where every
             lane is a row of its own they need memory instead.
     """
 
     def __init__(
         self,
-        group: Rows,
+        group: LoopNest,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
-        grain: Grain = FEW_CORES,
+        block_sizes: BlockSizes = FEW_CORES,
         *,
         scratch: bool = True,
     ) -> None:
-        self.group, self.scratch, self.chunk = group, scratch, grain.elements
+        self.group, self.scratch, self.chunk = group, scratch, block_sizes.elements
         self.strides = dict(strides)
         self._split_axes()
         self._set_levels()
-        self._merge_axes(lanes if grain.turns else 1)
+        self._merge_axes(lanes if block_sizes.transpose_stores else 1)
         self.vector = self._choose_vector()
         self.vector_inside = self.vector is not None and self.vector in self.inner
         self.lanes = self._lanes(lanes)
         self.tap_rows: Dim = 0
-        self.window = self._choose_window(grain)
+        self.window = self._choose_window(block_sizes)
         self.reads_anyway = False
         if self.window is not None:
             # Many warps have one vector each, and code that is short and the same for all.
-            self.reads_anyway = grain.tiling is not None
+            self.reads_anyway = block_sizes.tiling is not None
             if self.reads_anyway:
                 self.chunk = self.lanes
-        self.squares: TurnedBlocks | None = None
-        if grain.turns and not self.inner and self.vector is not None:
+        self.squares: TransposeTiles | None = None
+        if block_sizes.transpose_stores and not self.inner and self.vector is not None:
             self.squares = choose_squares(
                 self.members, self.strides, self.vector, self.block_axes, self.lanes
             )
         self.interleaved: Dim | None = None
-        if grain.turns and not self.inner and self.vector is not None and self.squares is None:
+        if (
+            block_sizes.transpose_stores
+            and not self.inner
+            and self.vector is not None
+            and self.squares is None
+        ):
             self.interleaved = choose_interleaved(
                 self.members, self.strides, self.vector, self.block_axes, self.lanes
             )
@@ -120,7 +125,7 @@ class RowsSchedule:
             self.copies = [m for (m,) in at]
         self.parts: list[LanePart] = []
         if (
-            grain.turns
+            block_sizes.transpose_stores
             and self.window is None
             and self.squares is None
             and self.lanes > 1
@@ -130,22 +135,22 @@ class RowsSchedule:
         ):
             assert self.vector is not None  # noqa: S101 - there are lanes
             self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
-        self.together = 1 if self.window is not None else self._vectors_together(grain)
-        self.run = None if grain.tiling is not None else self._choose_run()
+        self.together = 1 if self.window is not None else self._vectors_together(block_sizes)
+        self.run = None if block_sizes.tiling is not None else self._choose_run()
         self.endless = self._find_endless()
-        self.in_pieces = self.endless if self.outer or grain.tiling else self._long_axes()
+        self.in_pieces = self.endless if self.outer or block_sizes.tiling else self._long_axes()
 
     @staticmethod
     def fitting(
-        group: Rows,
+        group: LoopNest,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
-        grain: Grain = FEW_CORES,
-    ) -> RowsSchedule:
+        block_sizes: BlockSizes = FEW_CORES,
+    ) -> LoopNestSchedule:
         """The schedule that fits the group."""
-        found = RowsSchedule(group, strides, lanes, grain)
+        found = LoopNestSchedule(group, strides, lanes, block_sizes)
         if not found.vector_inside and any(m.in_scratch for m in found.members):
-            found = RowsSchedule(group, strides, lanes, grain, scratch=False)
+            found = LoopNestSchedule(group, strides, lanes, block_sizes, scratch=False)
         return found
 
     # -- preparation --------------------------------------------------------------------------
@@ -276,13 +281,13 @@ class RowsSchedule:
             lanes //= 2
         return lanes
 
-    def _choose_window(self, grain: Grain) -> WindowBlocks | None:
+    def _choose_window(self, block_sizes: BlockSizes) -> WindowBlocks | None:
         """Write out short reductions, and choose how neighbours share what they read.
 
         Of an image one row of taps is written out where neighbours along the row share it: the
         rows are a loop, and the code is as many times shorter.
         """
-        apart = grain.tiling is None
+        apart = block_sizes.tiling is None
         if self.vector_inside or self.lanes == 1:
             self._unroll(self.inner)
             return None
@@ -322,12 +327,12 @@ class RowsSchedule:
                     for at in itertools.product(*(range(int(extent_of(i))) for i in axes))
                 ]
 
-    def _vectors_together(self, grain: Grain) -> int:
+    def _vectors_together(self, block_sizes: BlockSizes) -> int:
         """How many vectors of rows: one alone waits for its sum, and takes little of each line."""
         full = [m for m in self.members if m.stage.full]
         if self.vector is None or self.vector_inside or self.lanes == 1:
             return 1
-        if not full or grain.tiling is not None or all(m.unrolled for m in full):
+        if not full or block_sizes.tiling is not None or all(m.unrolled for m in full):
             return 1
         nodes = sum(node_count(m.body, _MOST_NODES) for m in self.members)
         extent = extent_of(self.vector)

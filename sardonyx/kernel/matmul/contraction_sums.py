@@ -12,15 +12,15 @@ from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import F64, I1, I64
+from sardonyx.kernel.matmul.contraction_epilogue import Finish
+from sardonyx.kernel.matmul.contraction_schedule import DEPTH_PART
 from sardonyx.kernel.matmul.long_sums import LONG, long_sum_name
 from sardonyx.kernel.matmul.micro import PART, micro_name
-from sardonyx.kernel.matmul.prefetch import Ahead
-from sardonyx.kernel.matmul.product_finish import Finish
-from sardonyx.kernel.matmul.product_schedule import DEPTH_PART
+from sardonyx.kernel.matmul.prefetch import Prefetch
 from sardonyx.plan.axes import extent_of
 
 
-class Sums(Ahead, Finish):
+class Sums(Prefetch, Finish):
     """The part of a product's kernel that multiplies rows and adds up what comes of it."""
 
     def _rows_of_tile(self, rest: Operand) -> Operand:

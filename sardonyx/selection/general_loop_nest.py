@@ -18,12 +18,12 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.loops.block_sizes import Grain
+from sardonyx.kernel.loops.block_sizes import BlockSizes
+from sardonyx.kernel.loops.loop_nest_schedule import LoopNestSchedule
 from sardonyx.kernel.loops.register_blocking import Shared, shared_axis
-from sardonyx.kernel.loops.rows_schedule import RowsSchedule
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import Canonical, structure_of
-from sardonyx.plan.groups import Rows, Stage
+from sardonyx.plan.groups import LoopNest, Stage
 from sardonyx.plan.swap_operands import LONGEST_WINDOW
 from sardonyx.selection.general_group import Generaliser
 from sardonyx.selection.unfolded import unfolded
@@ -46,7 +46,7 @@ _WITH_DIMS = frozenset(("load", "size")) | CHECKS
 
 
 @dataclass(frozen=True, slots=True)
-class GeneralRows:
+class GeneralLoopNest:
     """Maps and reductions whose sizes are symbols.
 
     Attributes:
@@ -57,19 +57,19 @@ class GeneralRows:
         values: What the symbols stand for.
     """
 
-    group: Rows
+    group: LoopNest
     strides: dict[Tensor, tuple[Dim, ...]]
     key: tuple[object, ...]
     actual: dict[Buffer, Buffer]
     values: dict[Atom, Dim]
 
-    def build(self, lanes: int, grain: Grain, name: str) -> Kernel:
+    def build(self, lanes: int, block_sizes: BlockSizes, name: str) -> Kernel:
         """The kernel."""
         with compiling:
-            from sardonyx.kernel.loops.rows import RowsKernel
+            from sardonyx.kernel.loops.loop_nest import LoopNestKernel
 
-        schedule = RowsSchedule.fitting(self.group, self.strides, lanes, grain)
-        made = RowsKernel(schedule, name).build()
+        schedule = LoopNestSchedule.fitting(self.group, self.strides, lanes, block_sizes)
+        made = LoopNestKernel(schedule, name).build()
         made.program.as_written = True
         return made
 
@@ -80,17 +80,17 @@ class GeneralWindows:
 
     Attributes:
         lanes: 32-bit lanes of a vector register.
-        grain: How much a block does.
+        block_sizes: How much a block does.
     """
 
     lanes: int
-    grain: Grain
+    block_sizes: BlockSizes
     _shared: dict[object, tuple[int, Shared] | None] = field(default_factory=dict)
 
-    def of(self, canonical: Canonical) -> GeneralRows | None:
+    def of(self, canonical: Canonical) -> GeneralLoopNest | None:
         """A window for any sizes; None where its form depends on them."""
         g = canonical.group
-        assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+        assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
         lanes = _lane_axis(canonical, self.lanes)
         if lanes is None or not _is_window(g):
             return None
@@ -111,9 +111,9 @@ class GeneralWindows:
             return _Making(canonical).make(widths, fixed=position)
         return _Making(canonical).make({**widths, position: count}, blocks=position)
 
-    def _find(self, general: GeneralRows) -> tuple[int, Shared] | None:
+    def _find(self, general: GeneralLoopNest) -> tuple[int, Shared] | None:
         """Which axis has neighbours that share a block, and what they share."""
-        schedule = RowsSchedule(general.group, general.strides, self.lanes, self.grain)
+        schedule = LoopNestSchedule(general.group, general.strides, self.lanes, self.block_sizes)
         if schedule.vector_inside or schedule.lanes != self.lanes or schedule.window is None:
             return None
         shared = shared_axis(schedule.members, schedule.block_axes, schedule.tap_rows)
@@ -122,10 +122,10 @@ class GeneralWindows:
         return general.group.outer.index(shared.axis), shared
 
 
-def general_map(canonical: Canonical, lanes: int) -> GeneralRows | None:
+def general_map(canonical: Canonical, lanes: int) -> GeneralLoopNest | None:
     """Maps of plain loads, or what reduces them; None where their form depends on their sizes."""
     g = canonical.group
-    assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+    assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
     axis = _lane_axis(canonical, lanes)
     if axis is None:
         return None
@@ -162,7 +162,7 @@ def _is_plain(x: Scalar, axes: frozenset[Dim]) -> bool:
     )
 
 
-def _is_window(group: Rows) -> bool:
+def _is_window(group: LoopNest) -> bool:
     extent = sizes.product(map(extent_of, group.inner))
     return isinstance(extent, int) and 1 < extent <= LONGEST_WINDOW
 
@@ -170,7 +170,7 @@ def _is_window(group: Rows) -> bool:
 def _lane_axis(canonical: Canonical, lanes: int) -> int | None:
     """The outer axis along which results lie side by side, if it is whole vectors."""
     g = canonical.group
-    assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+    assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
     last = g.stages[-1]
     for step, index in zip(canonical.strides[last.root.buffer], last.indices, strict=True):
         if step == 1 and index in g.outer and index != 0:
@@ -181,7 +181,7 @@ def _lane_axis(canonical: Canonical, lanes: int) -> int | None:
 
 
 class _Making(Generaliser):
-    """Makes a `GeneralRows`."""
+    """Makes a `GeneralLoopNest`."""
 
     #: How many elements are reduced, as a number and with symbols.
     _count: tuple[Dim, Dim] | None = None
@@ -193,7 +193,7 @@ class _Making(Generaliser):
         fixed: int | None = None,
         *,
         inner: bool = False,
-    ) -> GeneralRows:
+    ) -> GeneralLoopNest:
         """The group with symbols for the extents of its outer axes.
 
         Args:
@@ -203,7 +203,7 @@ class _Making(Generaliser):
             inner: Whether there are symbols for the extents of the inner axes, too.
         """
         g = self._canonical.group
-        assert isinstance(g, Rows)  # noqa: S101 - narrows the type for the checker
+        assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
         for k, axis in enumerate(g.outer):
             if axis == 0:
                 continue
@@ -228,9 +228,9 @@ class _Making(Generaliser):
         if inner:
             self._atoms |= sizes.in_place_of(g.inner, reduced)
         stages = [self._stage(s) for s in g.stages]
-        group = Rows(outer, reduced, stages)
+        group = LoopNest(outer, reduced, stages)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
-        return GeneralRows(
+        return GeneralLoopNest(
             group, self._strides, ("general", *structure_of(group), shapes),
             self.actual, self.values,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.compiler.assembler import PlanWriter
-from sardonyx.compiler.blocks import Block, Blocks
+from sardonyx.compiler.blocks import Blocks, WorkBlock
 from sardonyx.compiler.preparing import prepare
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Program
@@ -26,7 +26,7 @@ from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.inplace_append import Slot
 from sardonyx.plan.plan import Plan
 from sardonyx.selection.invocation import Invocation
-from sardonyx.selection.invocations import Forming, FormingOptions
+from sardonyx.selection.kernel_cache import KernelCache, SelectionOptions
 from sardonyx.selection.layers import LayerKeeper
 from sardonyx.selection.variants import Choices
 from sardonyx.store.preparation import Preparation
@@ -49,7 +49,7 @@ class Compiled:
         constants: Buffers behind the main plan's constants, in order.
         invocations: All of them, for `explain`.
         groups: What was grouped.
-        forming: What formed their kernels.
+        kernel_cache: What formed their kernels.
         facts: What profiles say of the main plan's commands, by number.
         seconds: Time by phase.
     """
@@ -59,7 +59,7 @@ class Compiled:
     constants: list[Buffer]
     invocations: list[Invocation]
     groups: list[Group]
-    forming: Forming
+    kernel_cache: KernelCache
     facts: dict[int, CommandFacts] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -85,8 +85,8 @@ def compile_tensors(
     separate: Container[Tensor] | None = None,
     winograd: bool = False,
     accelerator: Accelerator | None = None,
-    halves: bool = False,
-    formed: Callable[[Kernel], None] = lambda kernel: None,
+    bf16_products: bool = False,
+    on_kernel: Callable[[Kernel], None] = lambda kernel: None,
     branches: bool = False,
     slots: Mapping[Tensor, Slot] | None = None,
     keeper: Keeper | None = None,
@@ -107,8 +107,8 @@ def compile_tensors(
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         accelerator: Who has libraries.
-        halves: Whether factors of products in float32 are rounded to bfloat16.
-        formed: Called with each kernel that was formed.
+        bf16_products: Whether factors of products in float32 are rounded to bfloat16.
+        on_kernel: Called with each kernel that was formed.
         branches: Whether threads may walk independent branches.
         slots: Those of `outputs` that are written into rooms of inputs: they are no results.
         keeper: Has kernels of other models.
@@ -116,25 +116,25 @@ def compile_tensors(
         without: Steps of `plan.optional` that are left out.
         layers: Has what groups of other models became.
     """
-    options = FormingOptions(
-        target.lanes(32), target.grain, winograd, target.has_dots, accelerator, halves, keeper,
-        choices,
+    options = SelectionOptions(
+        target.lanes(32), target.block_sizes, winograd, target.has_dots, accelerator, bf16_products,
+        keeper, choices,
     )  # fmt: skip
-    forming = Forming(options, layers)
-    blocks = Blocks(forming, separate, formed, slots, without)
+    kernel_cache = KernelCache(options, layers)
+    blocks = Blocks(kernel_cache, separate, on_kernel, slots, without)
     results = [t for _, t in outputs]
     block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
     start = time.perf_counter()
-    compiled = _assemble(block, outputs, inputs, forming, branches, slots or {})
+    compiled = _assemble(block, outputs, inputs, kernel_cache, branches, slots or {})
     compiled.seconds = {**blocks.seconds, "plan": time.perf_counter() - start}
     return compiled
 
 
 def _assemble(
-    block: Block,
+    block: WorkBlock,
     outputs: list[tuple[str, Tensor]],
     inputs: list[tuple[str, Buffer]],
-    forming: Forming,
+    kernel_cache: KernelCache,
     branches: bool,
     slots: Mapping[Tensor, Slot],
 ) -> Compiled:
@@ -151,7 +151,7 @@ def _assemble(
     writer.write(block)
     main = writer.plan()
     return Compiled(
-        prepare(early, used_late), main, writer.constants, invocations, block.groups, forming,
+        prepare(early, used_late), main, writer.constants, invocations, block.groups, kernel_cache,
         writer.facts,
     )  # fmt: skip
 
@@ -161,7 +161,7 @@ def _is_stored(tensor: Tensor) -> bool:
     return isinstance(tensor, Buffer) and tensor.constant not in (None, COMPUTED)
 
 
-def _fixed(invocations: list[Invocation], block: Block) -> set[Invocation]:
+def _fixed(invocations: list[Invocation], block: WorkBlock) -> set[Invocation]:
     """Invocations whose results are the same in every run, and that nothing else writes to."""
     mutable = set(block.outputs)
     written = Counter(b for i in invocations for b in i.writes)

@@ -17,10 +17,10 @@ from sardonyx.kernel.expressions.transpose import build_transpose, transpose_nam
 from sardonyx.kernel.language.alignment import divisible
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Place
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import I64
 from sardonyx.kernel.loops.interleaved_blocks import store_between
-from sardonyx.kernel.matmul.product_schedule import ProductSchedule, is_long
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, is_long
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
@@ -41,7 +41,7 @@ class Finish:
         scratch: Parts of the thread's memory by name.
     """
 
-    schedule: ProductSchedule
+    schedule: ContractionSchedule
     b: Builder
     places: dict[Tensor, Place]
     scratch: dict[str, Operand]
@@ -165,7 +165,7 @@ class Finish:
             source = b.offset(self._line(r), c, size)
             column = b.offset(self.scratch["turned"], c, self._kept * size)
             target = b.offset(column, r, size)
-            b.call(name, [source, Constant(I64, s.width), target, Constant(I64, self._kept)])
+            b.call(name, [source, Literal(I64, s.width), target, Literal(I64, self._kept)])
 
     def _finish_run(
         self,

@@ -22,12 +22,12 @@ from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.expressions.strided import pays
 from sardonyx.kernel.language.types import memory_type
-from sardonyx.kernel.loops.block_sizes import FEW_CORES, Grain
+from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
 from sardonyx.kernel.matmul.balance import balanced_rows
 from sardonyx.kernel.matmul.long_sums import is_long as is_long_sum
 from sardonyx.kernel.matmul.micro import vectors_at_once
 from sardonyx.plan.axes import Axes, extent_of, offset_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import cost_of
 from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor import scalar
@@ -74,7 +74,7 @@ class Packing:
     contents: Map | Reduce
 
 
-class ProductSchedule:
+class ContractionSchedule:
     """How the kernel of one contraction goes over its axes.
 
     Attributes:
@@ -100,33 +100,37 @@ class ProductSchedule:
         group: What to compute.
         strides: Elements per step along each axis, for every buffer.
         lanes: 32-bit lanes of a vector register.
-        grain: How much a block does.
+        block_sizes: How much a block does.
     """
 
     def __init__(
         self,
-        group: Product,
+        group: Contraction,
         strides: dict[Tensor, tuple[Dim, ...]],
         lanes: int,
-        grain: Grain = FEW_CORES,
+        block_sizes: BlockSizes = FEW_CORES,
     ) -> None:
         found = roles(group)
         if found is None:
             raise EngineError(message("product", "The contraction has no columns"))
-        self.group, self.turns, self._registers = group, grain.turns, grain.registers
-        self._least_run = _LEAST_RUN if grain.tiling is None else _LEAST_ON_DEVICE
-        self.block_rows: Dim = grain.rows
+        self.group, self.transpose_stores, self._registers = (
+            group,
+            block_sizes.transpose_stores,
+            block_sizes.registers,
+        )
+        self._least_run = _LEAST_RUN if block_sizes.tiling is None else _LEAST_ON_DEVICE
+        self.block_rows: Dim = block_sizes.rows
         self.strides = dict(strides)
         self.element = self.factor = value_type(group.accumulator)
         self.lanes = lanes * 32 // max(32, self.element.bits)
         self._set_axes(*found)
         self._set_depth()
-        self._set_width(grain.vectors_of(self.row_count()))
+        self._set_width(block_sizes.vectors_of(self.row_count()))
         self.is_brief = False
-        self.is_deep = grain.tiling is None and is_deep(self.depth_extent, self.row_count())
+        self.is_deep = block_sizes.tiling is None and is_deep(self.depth_extent, self.row_count())
         if self.is_deep:
-            self.block_rows = DEEP_BLOCKS * grain.rows
-        self.is_long = False if grain.tiling else is_long_sum(self.reduced, self.element)
+            self.block_rows = DEEP_BLOCKS * block_sizes.rows
+        self.is_long = False if block_sizes.tiling else is_long_sum(self.reduced, self.element)
 
     # -- axes ---------------------------------------------------------------------------------
 
@@ -193,7 +197,7 @@ class ProductSchedule:
 
     def _phase_among(self, columns: list[Dim]) -> Dim | None:
         """The axis whose results fill what lies between neighbours along the last row axis."""
-        if not self.turns or not self.rows:
+        if not self.transpose_stores or not self.rows:
             return None
         step = self._step_of(self.rows[-1])
         if not isinstance(step, int) or not 2 <= step <= _MOST_PHASES or not pays(self.lanes):
@@ -381,7 +385,7 @@ class ProductSchedule:
 
         Or along it and the phases between. None where the target does not turn results.
         """
-        if not self.turns or not self.rows:
+        if not self.transpose_stores or not self.rows:
             return None
         if self.phases == 1 and self._step_of(self.column) == 1:
             return None

@@ -1,4 +1,4 @@
-"""A `Rows` group for thread blocks: each thread has vectors of its own, 16 bytes wide where it can.
+"""A `LoopNest` group for thread blocks: each thread has vectors of its own, 16 bytes wide.
 
 Two forms. In `PointKernel` lanes lie along an outer axis, and every thread computes a few elements
 of it. In `LineKernel` they lie along the inner axis: a warp, or a thread block, has a line in its
@@ -18,12 +18,12 @@ from sardonyx.kernel.language.compiled import Kernel, symbols_of
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import THREADS, WARP, WARPS, ThreadBuilder
 from sardonyx.kernel.language.types import I1, I32
-from sardonyx.kernel.loops.block_sizes import Grain, Tiling
+from sardonyx.kernel.loops.block_sizes import BlockSizes, Tiling
+from sardonyx.kernel.loops.loop_nest import LoopNestKernel
+from sardonyx.kernel.loops.loop_nest_schedule import LoopNestSchedule
 from sardonyx.kernel.loops.member import Member
-from sardonyx.kernel.loops.rows import RowsKernel
-from sardonyx.kernel.loops.rows_schedule import RowsSchedule
 from sardonyx.plan.axes import extent_of, offset_of
-from sardonyx.plan.groups import Rows
+from sardonyx.plan.groups import LoopNest
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
@@ -37,18 +37,22 @@ _FEW, _MOST = 32, 64
 
 
 def thread_form(
-    group: Rows, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling, grain: Grain, name: str
-) -> RowsKernel | None:
+    group: LoopNest,
+    strides: dict[Tensor, tuple[Dim, ...]],
+    tiling: Tiling,
+    block_sizes: BlockSizes,
+    name: str,
+) -> LoopNestKernel | None:
     """The kernel of a group for thread blocks; None if it has another form.
 
     Args:
         group: What to compute.
         strides: Elements per step along each axis, for every buffer.
         tiling: What is known of the device.
-        grain: How much a block does.
+        block_sizes: How much a block does.
         name: Symbol name.
     """
-    schedule = RowsSchedule.fitting(group, strides, _MOST_LANES, grain)
+    schedule = LoopNestSchedule.fitting(group, strides, _MOST_LANES, block_sizes)
     if schedule.vector is None or schedule.endless:
         return None
     if not schedule.vector_inside:
@@ -62,7 +66,7 @@ def thread_form(
     return LineKernel(schedule, tiling, name) if length <= _MOST * THREADS else None
 
 
-class _ThreadKernel(RowsKernel):
+class _ThreadKernel(LoopNestKernel):
     """What both forms share.
 
     Args:
@@ -71,7 +75,7 @@ class _ThreadKernel(RowsKernel):
         name: Symbol name.
     """
 
-    def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
+    def __init__(self, schedule: LoopNestSchedule, tiling: Tiling, name: str) -> None:
         super().__init__(schedule, name)
         self.tiling, self.lanes = tiling, 1
         assert schedule.vector is not None  # noqa: S101 - `thread_form` saw to it
@@ -119,7 +123,7 @@ class PointKernel(_ThreadKernel):
         short: Lanes where few threads have work; 0 if there is one form.
     """
 
-    def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
+    def __init__(self, schedule: LoopNestSchedule, tiling: Tiling, name: str) -> None:
         super().__init__(schedule, tiling, name)
         self.lanes, self.short = self._widest(), 0
         least = self._least_lanes()
@@ -130,7 +134,7 @@ class PointKernel(_ThreadKernel):
         schedule.lanes = self.lanes
 
     def build(self) -> Kernel:
-        """See `RowsKernel.build`.
+        """See `LoopNestKernel.build`.
 
         Where few threads have much to read, what counts is how many loads are under way. An
         assembler that keeps registers for threads that do not come has fewer.
@@ -226,7 +230,7 @@ class PointKernel(_ThreadKernel):
 class LineKernel(_ThreadKernel):
     """Lanes along the inner axis: a line stays in the registers of a warp or a thread block."""
 
-    def __init__(self, schedule: RowsSchedule, tiling: Tiling, name: str) -> None:
+    def __init__(self, schedule: LoopNestSchedule, tiling: Tiling, name: str) -> None:
         super().__init__(schedule, tiling, name)
         assert isinstance(self.length, int)  # noqa: S101 - `thread_form` saw to it
         self.size = self.length
@@ -252,7 +256,7 @@ class LineKernel(_ThreadKernel):
         lines = outside.dim(sizes.product(map(extent_of, s.outer)))
         reductions = sum(m.stage.full and m.stage.kind != "map" for m in s.members)
         if self.sharing == THREADS and reductions:
-            self.meeting = b.shared_by_block(8 * WARPS * reductions)
+            self.split_k = b.shared_by_block(8 * WARPS * reductions)
         self.warp, self.number = b.warp_of_block(), b.thread()
         self.first = self._first() if self.sharing == THREADS else self.number
         with b.parallel() as block:
@@ -358,7 +362,7 @@ class LineKernel(_ThreadKernel):
         if self.sharing == WARP:
             return value
         kind = value.type
-        place = b.offset(self.meeting, 8 * WARPS * self.meetings)
+        place = b.offset(self.split_k, 8 * WARPS * self.meetings)
         self.meetings += 1
         with b.if_(b.eq(self.number, 0)):
             b.store(b.convert(value, I32) if kind == I1 else value, place, self.warp)

@@ -17,10 +17,11 @@ from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.reductions import Accumulator
 from sardonyx.kernel.language.alignment import divisible
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.compiled import Kernel, Parameters, Place
-from sardonyx.kernel.language.program import Constant, Operand
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters, Place
+from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import Type, memory_type
 from sardonyx.kernel.loops.interleaved_blocks import store_interleaved
+from sardonyx.kernel.loops.loop_nest_schedule import PIECE, LoopNestSchedule
 from sardonyx.kernel.loops.member import Member, loads_of_members
 from sardonyx.kernel.loops.register_blocking import (
     WindowBlocks,
@@ -28,7 +29,6 @@ from sardonyx.kernel.loops.register_blocking import (
     members_inside,
     split_condition,
 )
-from sardonyx.kernel.loops.rows_schedule import PIECE, RowsSchedule
 from sardonyx.kernel.loops.transpose_tiles import ask_for_ends, store_turned, turned_loads
 from sardonyx.kernel.loops.window_sums import each_sum, long_rest
 from sardonyx.plan.axes import extent_of
@@ -42,7 +42,7 @@ _Copies = tuple[Expression, list[list[Member]], Dim | None]
 _Sums = list[Accumulator]
 
 
-class RowsKernel:
+class LoopNestKernel:
     """Builds the kernel of one group.
 
     Args:
@@ -50,7 +50,7 @@ class RowsKernel:
         name: Symbol name.
     """
 
-    def __init__(self, schedule: RowsSchedule, name: str) -> None:
+    def __init__(self, schedule: LoopNestSchedule, name: str) -> None:
         self.schedule, self.name = schedule, name
         self.scratch_bytes: Dim = 0
 
@@ -70,7 +70,7 @@ class RowsKernel:
                 row = sizes.product(map(extent_of, self.schedule.inner))
                 needed = sizes.multiply(integer.ceildiv(sizes.multiply(row, size), 64), 64)
                 self.scratch_bytes = sizes.add(self.scratch_bytes, needed)
-        self.parameters = Parameters(touched, [*self.schedule.all_dims(), self.scratch_bytes])
+        self.parameters = KernelParameters(touched, [*self.schedule.all_dims(), self.scratch_bytes])
         self.builder = self._new_builder()
         self._write()
         return Kernel(
@@ -122,7 +122,7 @@ class RowsKernel:
         schedule = self.schedule
         assert schedule.vector is not None  # noqa: S101 - narrows the type for the checker
         for part in schedule.parts:
-            zero, length = Constant(high.type, 0), Constant(high.type, part.last - part.first)
+            zero, length = Literal(high.type, 0), Literal(high.type, part.last - part.first)
             yield part.members, part.vector, zero, length
         if not schedule.parts:
             yield schedule.copies, schedule.vector, low, high
@@ -317,8 +317,8 @@ class RowsKernel:
     ) -> tuple[dict[Atom, Operand], Operand]:
         b = self.builder
         rest: Operand = block
-        chunk: Operand = Constant(block.type, 0)
-        if not (isinstance(chunks, Constant) and chunks.value == 1):
+        chunk: Operand = Literal(block.type, 0)
+        if not (isinstance(chunks, Literal) and chunks.value == 1):
             rest, chunk = b.parted(rest, chunks)
         axes = self.schedule.block_axes
         found = b.coordinates(rest, [outside.dim(self.schedule.block_count(a)) for a in axes])
@@ -327,7 +327,7 @@ class RowsKernel:
     def _chunk_bounds(self, chunk: Operand, extent: Operand) -> tuple[Operand, Operand]:
         b = self.builder
         if self.schedule.chunks() == 1:
-            return Constant(chunk.type, 0), extent
+            return Literal(chunk.type, 0), extent
         low = b.binary("mul", chunk, self.schedule.chunk)
         return low, b.min(b.binary("add", low, self.schedule.chunk), extent)
 
@@ -343,13 +343,13 @@ class RowsKernel:
             yield from ((i, 1, None) for i in self._steps(variable, low, high, sums))
             return
         extent = extent_of(variable)
-        if isinstance(low, Constant) and isinstance(high, Constant):
+        if isinstance(low, Literal) and isinstance(high, Literal):
             extent = int(high.value) - int(low.value)
         if divisible(extent, lanes):
             yield from ((i, lanes, None) for i in self._steps(variable, low, high, sums, lanes))
             return
         end = self._end_of_full(low, high, lanes)
-        if not (isinstance(end, Constant) and end.value == 0):
+        if not (isinstance(end, Literal) and end.value == 0):
             yield from ((i, lanes, None) for i in self._steps(variable, low, end, sums, lanes))
         rest = b.binary("sub", high, end)
         with b.if_(b.compare("gt", rest, 0)), _apart(sums if self._has_runs(variable) else []):
@@ -377,7 +377,7 @@ class RowsKernel:
         self, low: Operand, high: Operand, variable: Dim
     ) -> Iterator[tuple[Operand, int, Operand | None]]:
         """`_vector_loop`, but one element is no vector: places at a border do not vary along it."""
-        if _is_zero(low) and isinstance(high, Constant) and high.value == 1:
+        if _is_zero(low) and isinstance(high, Literal) and high.value == 1:
             yield low, 1, None
         else:
             yield from self._vector_loop(low, high, variable)
@@ -387,8 +387,8 @@ class RowsKernel:
         b = self.builder
         count = high if _is_zero(low) else b.binary("sub", high, low)
         full: Operand
-        if isinstance(count, Constant):
-            full = Constant(count.type, int(count.value) // step * step)
+        if isinstance(count, Literal):
+            full = Literal(count.type, int(count.value) // step * step)
         else:
             full = b.binary("and", b.lift(count, memory_type(dtypes.INT64)), -step)
         return full if _is_zero(low) else b.binary("add", low, full)
@@ -516,7 +516,7 @@ class RowsKernel:
 
     def _parts(self, axis: Dim, extent: Operand) -> Iterator[tuple[Operand, Operand]]:
         """Bounds of the loop over an axis; each item is where that loop is to be written."""
-        zero = Constant(memory_type(dtypes.INT64), 0)
+        zero = Literal(memory_type(dtypes.INT64), 0)
         if axis not in self.schedule.in_pieces:
             yield zero, extent
             return
@@ -580,4 +580,4 @@ def _atoms_of(axes: list[Dim]) -> frozenset[Atom]:
 
 
 def _is_zero(x: Operand) -> bool:
-    return isinstance(x, Constant) and x.value == 0
+    return isinstance(x, Literal) and x.value == 0

@@ -14,13 +14,13 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.builder import Builder, Register
-from sardonyx.kernel.language.compiled import Kernel, Parameters
-from sardonyx.kernel.language.program import Constant, Operand, Program
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters
+from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import F64, I64, Type
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
+from sardonyx.kernel.matmul.contraction_sums import Sums
 from sardonyx.kernel.matmul.long_sums import build_long_sum
 from sardonyx.kernel.matmul.micro import PART, build_micro, ends_well, tile_rows
-from sardonyx.kernel.matmul.product_schedule import Packing, ProductSchedule
-from sardonyx.kernel.matmul.product_sums import Sums
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -33,7 +33,7 @@ _MOST_WRITTEN_OUT = 64
 _TOGETHER_BYTES = 512 << 10
 
 
-class ProductKernel(Sums):
+class ContractionKernel(Sums):
     """Builds the kernel of one contraction.
 
     Args:
@@ -42,7 +42,7 @@ class ProductKernel(Sums):
         packed: Whether the right factor is constant, so that it is packed beforehand.
     """
 
-    def __init__(self, schedule: ProductSchedule, name: str, packed: bool) -> None:
+    def __init__(self, schedule: ContractionSchedule, name: str, packed: bool) -> None:
         self.schedule, self.name, self.packed = schedule, name, packed
 
     def build(self) -> tuple[Kernel, list[Packing]]:
@@ -65,7 +65,7 @@ class ProductKernel(Sums):
         for body in (s.left, s.right, *others, s.epilogue):
             dims += list(dims_of(body))
         dims += [*s.store_at, s.block_rows]
-        parameters = Parameters(touched, dims)
+        parameters = KernelParameters(touched, dims)
         for pack in self.packs:
             s.strides[pack.packed] = (0,) * len(pack.packed.shape)
         self.b = b = Builder(self.name, parameters.types(), kind="kernel")
@@ -213,7 +213,7 @@ class ProductKernel(Sums):
     def _rows_of_tile(self, rest: Operand) -> Operand:
         """How many of the `rest` rows the next tile has: the most that leave no single row."""
         b = self.b
-        count: Operand = Constant(I64, self.tile_rows[-1])
+        count: Operand = Literal(I64, self.tile_rows[-1])
         for rows in reversed(self.tile_rows[:-1]):
             enough = b.compare("ge", rest, rows)
             if not ends_well(rows):
@@ -252,7 +252,7 @@ class ProductKernel(Sums):
 
     def _first_layout(self) -> list[tuple[str, Dim]]:
         """The first parts of scratch, whose first word is 0 where a command begins."""
-        return [("kept", 8)] if not self.packed and self.schedule.turns else []
+        return [("kept", 8)] if not self.packed and self.schedule.transpose_stores else []
 
     def _block_rows(self) -> Dim:
         """How many rows of sums a block has, where those of all its tiles are kept."""
@@ -295,7 +295,7 @@ class ProductKernel(Sums):
 
     def _padding(self) -> Operand:
         """What rows hold where a window hangs over the edge."""
-        return Constant(self.schedule.factor, 0)
+        return Literal(self.schedule.factor, 0)
 
     def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
         """What a block does after its panel is there and before its first tile."""
@@ -509,7 +509,7 @@ class ProductKernel(Sums):
         others = {sizes.variable(v): 0 for v in s.reduced if v not in s.taps}
         offset = substitute(s.left_offset, {**others, **at})
         pointer: Operand = b.offset(self.places[s.left_buffer].pointer, level.dim(offset), s.factor)
-        if isinstance(inside, Constant):
+        if isinstance(inside, Literal):
             return pointer if inside.value else self.scratch["zero"]
         return pointer if inside is None else b.select(inside, pointer, self.scratch["zero"])
 

@@ -12,9 +12,9 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.loops.block_sizes import Grain
+from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.plan.canonical import LatestCanonical
-from sardonyx.plan.groups import Group, Rows, Special
+from sardonyx.plan.groups import CustomKernel, Group, LoopNest
 from sardonyx.plan.joined import joined
 from sardonyx.selection.invocation import Invocation
 from sardonyx.selection.layers import LayerKeeper, Layers
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from sardonyx.kernel.language.compiled import Kernel
     from sardonyx.plan.vendor_offers import Accelerator
     from sardonyx.selection.kernel_record import Keeper
-    from sardonyx.selection.selector import Former
+    from sardonyx.selection.selector import KernelSelector
     from sardonyx.selection.variants import Choices
 
 _log = get_logger("compile")
 
 
 @dataclass(slots=True)
-class Names:
+class KernelNames:
     """Names of kernels, each given once."""
 
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -41,7 +41,7 @@ class Names:
         return f"{stem}_{next(self._numbers)}"
 
 
-class Packed(dict[object, Buffer]):
+class PackedBuffers(dict[object, Buffer]):
     """What was packed so far, by its contents: nothing is packed twice."""
 
     def go_back(self, before: dict[object, Buffer]) -> None:
@@ -51,32 +51,32 @@ class Packed(dict[object, Buffer]):
 
 
 @dataclass(eq=False, frozen=True, slots=True)
-class FormingOptions:
+class SelectionOptions:
     """What kernels are formed for, and how.
 
     Attributes:
         lanes: 32-bit lanes of a vector register.
-        grain: How much a block of a kernel does.
+        block_sizes: How much a block of a kernel does.
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         dots: Whether the target has an instruction for sums of four products of bytes.
         accelerator: Who has libraries.
-        halves: Whether factors of products in float32 are rounded to bfloat16.
+        bf16_products: Whether factors of products in float32 are rounded to bfloat16.
         keeper: Has kernels of other models.
         choices: Says which structures are computed otherwise than the cost model would.
     """
 
     lanes: int
-    grain: Grain
+    block_sizes: BlockSizes
     winograd: bool = False
     dots: bool = False
     accelerator: Accelerator | None = None
-    halves: bool = False
+    bf16_products: bool = False
     keeper: Keeper | None = None
     choices: Choices | None = None
 
 
 @dataclass(eq=False, slots=True)
-class Forming:
+class KernelCache:
     """What computes groups, for one target.
 
     Attributes:
@@ -85,33 +85,33 @@ class Forming:
         packed: What was packed so far.
     """
 
-    options: FormingOptions
+    options: SelectionOptions
     kept: LayerKeeper | None = None
-    packed: Packed = field(default_factory=Packed)
-    _names: Names = field(default_factory=Names)
+    packed: PackedBuffers = field(default_factory=PackedBuffers)
+    _names: KernelNames = field(default_factory=KernelNames)
     _canonical: LatestCanonical = field(default_factory=LatestCanonical)
     _layers: Layers = field(default_factory=Layers)
-    _former: Former | None = None
+    _selector: KernelSelector | None = None
 
     @property
-    def former(self) -> Former:
+    def selector(self) -> KernelSelector:
         """What forms kernels."""
-        if self._former is None:
+        if self._selector is None:
             with compiling:
-                from sardonyx.selection.selector import Former
+                from sardonyx.selection.selector import KernelSelector
 
-            self._former = Former(self.options, self.packed, self._names, self._canonical)
-        return self._former
+            self._selector = KernelSelector(self.options, self.packed, self._names, self._canonical)
+        return self._selector
 
     @property
     def kernels(self) -> dict[object, Kernel]:
         """Every kernel formed so far, by the structure that it serves."""
-        return {} if self._former is None else self._former.kernels
+        return {} if self._selector is None else self._selector.kernels
 
     @property
     def takes_integers(self) -> bool:
         """Whether contractions of dequantised codes should be of the codes."""
-        return self.options.grain.tiling is None
+        return self.options.block_sizes.tiling is None
 
     @property
     def product_lanes(self) -> int:
@@ -119,29 +119,29 @@ class Forming:
 
         0 where thread blocks have tiles, or libraries are asked about filters as they are.
         """
-        others = self.options.grain.tiling is not None or self.options.accelerator is not None
+        others = self.options.block_sizes.tiling is not None or self.options.accelerator is not None
         return 0 if others else self.options.lanes
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
         """Inside, buffers may begin anywhere: those of loops are slices of others."""
-        if self.options.grain.tiling is None:
+        if self.options.block_sizes.tiling is None:
             yield
             return
-        with self.former.for_slices():
+        with self.selector.for_slices():
             yield
 
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> Sequence[Invocation]:
         """The invocations that compute `group`, in order."""
 
         def alone() -> list[Invocation]:
-            return self.former.form(group, strides)
+            return self.selector.form(group, strides)
 
-        if isinstance(group, Special) or self.options.grain.tiling is not None:
+        if isinstance(group, CustomKernel) or self.options.block_sizes.tiling is not None:
             return alone()
-        many = joined(group) if isinstance(group, Rows) else None
+        many = joined(group) if isinstance(group, LoopNest) else None
         if many is not None:
-            parts = self.former.parts(many, strides)
+            parts = self.selector.parts(many, strides)
             if parts:
                 return parts
             what = "%d joined parts are one kernel: their expressions have more than sizes in them"

@@ -21,20 +21,20 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.loops.block_sizes import Grain
+from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.balance import balanced_rows
-from sardonyx.kernel.matmul.long_sums import is_long as is_long_sum
-from sardonyx.kernel.matmul.product_schedule import (
+from sardonyx.kernel.matmul.contraction_schedule import (
     DEEP_BLOCKS,
+    ContractionSchedule,
     Packing,
-    ProductSchedule,
     is_deep,
     is_long,
     panel_vectors,
 )
+from sardonyx.kernel.matmul.long_sums import is_long as is_long_sum
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.canonical import Canonical, structure_of
-from sardonyx.plan.groups import Product
+from sardonyx.plan.groups import Contraction
 from sardonyx.plan.roles import roles
 from sardonyx.selection.general_group import Generaliser
 from sardonyx.selection.invocation import is_prepared
@@ -52,7 +52,7 @@ _SLIGHT = 2**16
 
 
 @dataclass(frozen=True, slots=True)
-class GeneralProduct:
+class GeneralContraction:
     """A product whose sizes are symbols.
 
     Attributes:
@@ -62,32 +62,32 @@ class GeneralProduct:
         is_brief: Whether it runs once, for a short time.
         is_deep: Whether sums go in parts.
         is_long: Whether they are added up in float64; None where a run says so.
-        grain: How much a block does otherwise.
+        block_sizes: How much a block does otherwise.
         key: Equal where one kernel serves.
         actual: What the stand-ins stand for.
         values: What the symbols stand for.
     """
 
-    group: Product
+    group: Contraction
     strides: dict[Tensor, tuple[Dim, ...]]
     block_rows: Dim
     is_brief: bool
     is_deep: bool
     is_long: bool | None
-    grain: Grain
+    block_sizes: BlockSizes
     key: tuple[object, ...]
     actual: dict[Buffer, Buffer]
     values: dict[Atom, Dim]
 
     def build(self, lanes: int, name: str) -> tuple[Kernel, list[Packing]]:
         """The kernel, and how its right factor is packed."""
-        schedule = ProductSchedule(self.group, self.strides, lanes, self.grain)
+        schedule = ContractionSchedule(self.group, self.strides, lanes, self.block_sizes)
         schedule.block_rows, schedule.is_brief = self.block_rows, self.is_brief
         schedule.is_deep, schedule.is_long = self.is_deep, self.is_long
         with compiling:
-            from sardonyx.kernel.matmul.product import ProductKernel
+            from sardonyx.kernel.matmul.contraction import ContractionKernel
 
-        kernel, packings = ProductKernel(schedule, name, packed=True).build()
+        kernel, packings = ContractionKernel(schedule, name, packed=True).build()
         kernel.program.as_written = True  # its time goes by in micro-kernels
         return kernel, packings
 
@@ -103,7 +103,7 @@ class GeneralProduct:
         return make_map(shape, rewrite(contents.body, actual, atoms))
 
 
-def is_brief(group: Product) -> bool:
+def is_brief(group: Contraction) -> bool:
     """Whether a product multiplies constants, in doubles, and not many of them."""
     if group.accumulator is not dtypes.DOUBLE or not is_prepared(group):
         return False
@@ -111,7 +111,7 @@ def is_brief(group: Product) -> bool:
     return isinstance(work, int) and work <= _BRIEF
 
 
-def _is_slight(group: Product, rows: list[Dim], column: Dim, depth: Dim) -> bool:
+def _is_slight(group: Contraction, rows: list[Dim], column: Dim, depth: Dim) -> bool:
     """Whether a product takes so little time that its sizes do not count.
 
     Such are the gates of squeeze-and-excitation, each of other sizes: a row for an image of 1 by 1.
@@ -124,18 +124,18 @@ def _is_slight(group: Product, rows: list[Dim], column: Dim, depth: Dim) -> bool
 
 
 def general_product(
-    canonical: Canonical, lanes: int, grain: Grain, *, brief: bool = False
-) -> GeneralProduct | None:
+    canonical: Canonical, lanes: int, block_sizes: BlockSizes, *, brief: bool = False
+) -> GeneralContraction | None:
     """A product of a constant right factor for any sizes; None where its form depends on them.
 
     Args:
         canonical: The product.
         lanes: 32-bit lanes of a vector register.
-        grain: How much a block does.
+        block_sizes: How much a block does.
         brief: What `is_brief` says.
     """
     g = canonical.group
-    assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
+    assert isinstance(g, Contraction)  # noqa: S101 - narrows the type for the checker
     found = roles(g)
     if found is None or not _is_plain(g, dtypes.DOUBLE if brief else dtypes.FLOAT):
         return None
@@ -163,11 +163,11 @@ def general_product(
     )
     if steps[0] != 1 or steps[1] == known[0] or not isinstance(extent_of(heads), int):
         return None  # heads that lie side by side are columns of one panel
-    making = _Making(canonical, lanes, grain, brief=brief, slight=slight)
+    making = _Making(canonical, lanes, block_sizes, brief=brief, slight=slight)
     return making.make(rows, column, heads, depth)
 
 
-def _is_plain(group: Product, dtype: DType) -> bool:
+def _is_plain(group: Contraction, dtype: DType) -> bool:
     """Whether both factors are loads of a type that the sum has, too."""
     kinds = {group.accumulator, group.left.dtype, group.right.dtype, group.result.dtype}
     loads = group.left.op == "load" and group.right.op == "load"
@@ -188,26 +188,32 @@ def _is_dense(canonical: Canonical, tensor: Tensor, at: tuple[Dim, ...], variabl
 
 
 class _Making(Generaliser):
-    """Makes a `GeneralProduct`."""
+    """Makes a `GeneralContraction`."""
 
     def __init__(
-        self, canonical: Canonical, lanes: int, grain: Grain, *, brief: bool, slight: bool
+        self,
+        canonical: Canonical,
+        lanes: int,
+        block_sizes: BlockSizes,
+        *,
+        brief: bool,
+        slight: bool,
     ) -> None:
         super().__init__(canonical)
-        self._lanes, self._grain = lanes, grain
+        self._lanes, self._block_sizes = lanes, block_sizes
         self._is_brief, self._is_slight = brief, slight
 
-    def make(self, rows: list[Dim], column: Dim, heads: Dim, depth: Dim) -> GeneralProduct:
+    def make(self, rows: list[Dim], column: Dim, heads: Dim, depth: Dim) -> GeneralContraction:
         """The product with symbols for the extents of these axes; 0 for no heads.
 
         Where results of some columns lie apart from others' (the heads of an attention), the
         number of columns of each stays: indices of all of them are made of it.
         """
-        g, grain = self._canonical.group, self._grain
-        assert isinstance(g, Product)  # noqa: S101 - narrows the type for the checker
+        g, block_sizes = self._canonical.group, self._block_sizes
+        assert isinstance(g, Contraction)  # noqa: S101 - narrows the type for the checker
         width = int(extent_of(column))
         count = sizes.product(map(extent_of, rows))
-        vectors = most = grain.vectors_of(count)
+        vectors = most = block_sizes.vectors_of(count)
         if not self._is_slight:
             vectors = panel_vectors(width, self._lanes, most)
         panel = vectors * self._lanes
@@ -228,18 +234,18 @@ class _Making(Generaliser):
         self._extents[sizes.variable(depth)] = self._symbol("depth", extent_of(depth))
         deep = not self._is_brief and is_deep(extent_of(depth), count)
         long = is_long_sum(g.reduced, value_type(g.accumulator))
-        block = balanced_rows(count, panels, grain.rows * (DEEP_BLOCKS if deep else 1))
+        block = balanced_rows(count, panels, block_sizes.rows * (DEEP_BLOCKS if deep else 1))
         block_rows = self._symbol("block", block)
         group = self._group(g)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
-        return GeneralProduct(
+        return GeneralContraction(
             group, self._strides, block_rows, self._is_brief, deep, long,
-            replace(grain, vectors=vectors),
+            replace(block_sizes, vectors=vectors),
             ("general", vectors, self._is_brief, deep, long, *structure_of(group), shapes),
             self.actual, self.values,
         )  # fmt: skip
 
-    def _group(self, g: Product) -> Product:
+    def _group(self, g: Contraction) -> Contraction:
         loops = tuple(self._variable(v, k, "o") for k, v in enumerate(g.loops))
         reduced = tuple(self._variable(v, k, "n") for k, v in enumerate(g.reduced))
         self._atoms = sizes.in_place_of((*g.loops, *g.reduced), (*loops, *reduced))
