@@ -103,6 +103,8 @@ def checked_seconds(seconds: Any, where: str) -> float:
         found = float(seconds)
     except (TypeError, ValueError):
         found = math.nan
+    except OverflowError:  # an integer that no float holds
+        found = math.inf if seconds > 0 else math.nan
     if not found > 0:
         what = "This is no limit of time"
         expected = "seconds, more than 0"

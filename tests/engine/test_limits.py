@@ -19,6 +19,7 @@ from sardonyx.base.errors import (
     TimedOut,
 )
 from sardonyx.runtime.budget import Budget, group_limits, machine_memory_bytes
+from sardonyx.runtime.cancel import time_limit
 from tests.support.session import model_of
 
 #: About what no target changes.
@@ -205,3 +206,16 @@ def test_a_budget_is_exact() -> None:
     budget.take(40, "that")
     budget.give(100)
     assert budget.held_bytes == 0
+
+
+@pytest.mark.parametrize("seconds", [10**400, float("inf"), 1e308, "inf", True])
+def test_a_limit_beyond_all_time_is_none(seconds: Any) -> None:
+    with time_limit(seconds) as flag:
+        assert not flag.is_set
+
+
+@pytest.mark.parametrize("seconds", [-(10**400), -1, 0, float("nan"), "", "soon", [], b"1x"])
+def test_a_limit_that_is_no_time_is_refused(seconds: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"\[timeout\] This is no limit of time\."):
+        with time_limit(seconds):
+            pass

@@ -60,7 +60,7 @@ def extend(path: Path, random: Random) -> None:
 
 def exchange(path: Path, random: Random) -> None:
     """Another entry of the kind is in its place."""
-    other = random.choice(sorted(path.parent.iterdir()))
+    other = random.choice(sorted(p for p in path.parent.iterdir() if p.is_file()))
     if other == path:
         remove(path, random)
     else:
