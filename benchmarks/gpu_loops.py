@@ -75,7 +75,7 @@ def lstm(directions: int) -> Any:
 
 
 def counted() -> Any:
-    """Places of what is not zero between two products: the host steers."""
+    """Places of what is not zero between two products: the host controls."""
     text = """g (float[32,1024] x) => (float[32,1024] y, int64[2,K] k)
         { t = MatMul(x, w) u = Relu(t) k = NonZero(u) y = MatMul(u, w) }"""
     return _model(text, w=_weights(1024, 1024)), {"x": _weights(32, 1024)}

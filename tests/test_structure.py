@@ -124,3 +124,21 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert project["mypy"]["strict"] is True
     assert project["mypy"]["files"] == ["sardonyx"]
     assert "py.typed" in project["setuptools"]["package-data"]["sardonyx"]
+
+
+FOLDERS = sorted(p.parent for p in PACKAGE.rglob("__init__.py"))
+#: Names that other programs import: their texts are for users.
+NO_MAP = {"backend", "capi", "datasets", "quantization", "transformers", "tools", "cli"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: str(p.relative_to(PACKAGE.parent)))
+def test_a_folder_says_what_is_in_it(folder: Path) -> None:
+    """Its purpose, its entry point, and files to read first, which are there."""
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    if folder == PACKAGE or folder.name in NO_MAP or folder.parent.name in NO_MAP:
+        assert text
+        return
+    entry, _, first = text.partition("Read first:")
+    assert "Entry point:" in entry, "name the entry point"
+    named = re.findall(r"`([\w/]+\.py)`", first)
+    assert named and all((folder / name).is_file() for name in named), named

@@ -165,7 +165,7 @@ class AsyncRuns(SessionFacts):
                 for x, mine in zip(found, held, strict=True)
             ]
 
-        # The processor needs a thread; so does a plan that the host steers, or an inner value.
+        # The processor needs a thread; so does a plan that the host controls, or an inner value.
         return self._in_a_thread(work, options.cancel_flag)
 
     async def _on_device(

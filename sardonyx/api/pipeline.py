@@ -53,7 +53,7 @@ class Pipeline:
     out decides. Feeds and results in pinned memory (`OrtMemoryInfo("CudaPinned", ...)`) are copied
     by the device, also where they are parts of larger arrays, such as tiles of an image; others
     cost the caller's thread a copy. What lies on the device stays where it is. On the processor,
-    and where the host steers a run (sizes from data), one follows the other.
+    and where the host controls a run (sizes from data), one follows the other.
 
         with session.pipeline(depth=3) as pipe:
             for result in pipe.map(tiles):

@@ -142,7 +142,7 @@ class Blocks:
     Attributes:
         kernel_cache: Makes the kernels.
         separate: What gets memory and a kernel of its own, if nothing is to be fused.
-        on_kernel: Called with each kernel that was formed.
+        on_kernel: Called with each kernel that was built.
         slots: What is written into rooms of inputs, see `plan.inplace_append`.
         without: Steps of `plan.optional` that are left out.
         seconds: Time by phase.

@@ -279,9 +279,9 @@ def compile_lowered(
     Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
     `winograd` convolutions may be computed with fewer, but less exact, products. With
     `bf16_products` factors of products in float32 are rounded to bfloat16. `on_kernel` is called
-    with each kernel that was formed. With `branches` threads may walk independent branches. Outputs
+    with each kernel that was built. With `branches` threads may walk independent branches. Outputs
     that are `appended` are written into rooms of inputs, and are no results. `keeper` has kernels
-    of other models; `choices` says which are formed otherwise than the cost model would. `without`
+    of other models; `choices` says which are built otherwise than the cost model would. `without`
     are steps of `plan.optional` that are left out. `layers` has what groups of other models became.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice

@@ -27,8 +27,8 @@ class Built:
         record: What the session must know of the model.
         generated: Machine code.
         constants: What the plan reads, and how it is made.
-        kernels: By what they were formed for.
-        facts: What else decides on how a structure is formed; "" if no kernels are kept.
+        kernels: By what they were built for.
+        facts: What else decides on how a structure is built; "" if no kernels are kept.
         claims: What providers outside the package compute; None if there are none.
         is_own: Whether there are operators of the program's own: another program's may differ.
         read: Numbers of the initializers whose contents the plan depends on; None if it depends on

@@ -49,7 +49,7 @@ class Compiled:
         constants: Buffers behind the main plan's constants, in order.
         invocations: All of them, for `explain`.
         groups: What was grouped.
-        kernel_cache: What formed their kernels.
+        kernel_cache: What built their kernels.
         facts: What profiles say of the main plan's commands, by number.
         seconds: Time by phase.
     """
@@ -108,11 +108,11 @@ def compile_tensors(
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         accelerator: Who has libraries.
         bf16_products: Whether factors of products in float32 are rounded to bfloat16.
-        on_kernel: Called with each kernel that was formed.
+        on_kernel: Called with each kernel that was built.
         branches: Whether threads may walk independent branches.
         slots: Those of `outputs` that are written into rooms of inputs: they are no results.
         keeper: Has kernels of other models.
-        choices: Which kernels are formed otherwise than the cost model would.
+        choices: Which kernels are built otherwise than the cost model would.
         without: Steps of `plan.optional` that are left out.
         layers: Has what groups of other models became.
     """

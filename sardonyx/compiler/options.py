@@ -61,7 +61,7 @@ class EngineOptions:
         bf16_products: Whether factors of products in float32 are rounded to bfloat16.
         in_growable_buffers: Whether outputs that continue an input are written behind it.
         tuned: Results of tuning to use; None for those of this machine.
-        choices: Which kernels are formed otherwise than the cost model would; None for what results
+        choices: Which kernels are built otherwise than the cost model would; None for what results
             of tuning say.
         plugins: Providers outside the package; such a session is in no cache.
     """

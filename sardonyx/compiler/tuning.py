@@ -64,7 +64,7 @@ class _Trial:
         inputs: What it is fed.
         names: The name of the structure behind each kernel.
         codes: By structure, what tells its kernel from others.
-        facts: What else decides on how a structure is formed.
+        facts: What else decides on how a structure is built.
         ticks: The least time of each structure's kernels, all together, in one run.
     """
 

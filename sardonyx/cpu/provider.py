@@ -39,12 +39,12 @@ class CpuProvider:
         """Nothing: the processor runs all that there is."""
 
     def on_kernel(self, kernel: Kernel, units: Units) -> None:
-        """Have a kernel compiled while others are still formed."""
+        """Have a kernel compiled while others are still built."""
         if kernel.host is None:
             units.take((kernel.program, *kernel.functions))
 
     def keeper(self, units: Units, *, winograd: bool, bf16_products: bool) -> KernelStore | None:
-        """Where kernels are that were formed for other models."""
+        """Where kernels are that were built for other models."""
         if units.cache is None or units.cache.folder is None:
             return None
         with compiling:

@@ -57,7 +57,7 @@ class CudaProvider:
         InvalidArgument: There is no such device.
     """
 
-    #: Where the device steers, what follows a loop takes one more conditional node; calls of
+    #: Where the device controls, what follows a loop takes one more conditional node; calls of
     #: libraries in a graph have the addresses that they were captured with.
     without: frozenset[str] = frozenset({optional.RINGS})
 
@@ -168,7 +168,7 @@ class CudaProvider:
 
 
 def _turns_of(plan: Plan) -> list[Program]:
-    """Kernels by which the device steers a plan."""
+    """Kernels by which the device controls a plan."""
     if len(plan.segments) < 2:
         return []
     from sardonyx.runtime.device_control_flow import turns_of

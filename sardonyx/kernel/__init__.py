@@ -3,5 +3,5 @@
 A kernel knows its group and its target's sizes, never a model. The verifier checks each program.
 
 Entry point: `language.builder.Builder`. Read first: `language/program.py`,
-`expressions/expression.py` and `matmul/product.py`.
+`expressions/expression.py` and `matmul/contraction.py`.
 """

@@ -60,8 +60,8 @@ _FAULT_TEXT_OF_DEVICES = f"""\
   fence release
   store volatile i64 %code, ptr %record, align 8
 {_LEAVE}"""
-#: NVIDIA's function behind `steer`.
-_STEER = "cudaGraphSetConditional"
+#: NVIDIA's function behind `set_condition`.
+_SET_CONDITION = "cudaGraphSetConditional"
 _PAUSE: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "x86_64": ("llvm.x86.sse2.pause", []),
     "aarch64": ("llvm.aarch64.hint", [("i32", "1")]),
@@ -152,10 +152,10 @@ def effect(e: Emitter, statement: Effect, context: str) -> None:
         # On a GPU it orders what the device sees, which costs less than what the host sees.
         scope = 'syncscope("device") ' if e.target.arch == "nvptx64" else ""
         e.effect(f"fence {scope}{statement.attribute('ordering')}")
-    elif statement.op == "steer":
+    elif statement.op == "set_condition":
         handle, value = (e.use(x) for x in statement.operands)
         if e.target.arch == "nvptx64":  # the driver has the function, as part of each module
-            e.intrinsic(_STEER, "void", [("i64", handle), ("i32", value)])
+            e.intrinsic(_SET_CONDITION, "void", [("i64", handle), ("i32", value)])
         else:
             where = e.pure(f"inttoptr i64 {handle} to ptr")
             e.effect(f"store i32 {value}, ptr {where}, align 4")

@@ -2,8 +2,8 @@
 
 A plan's commands lie in a row with jumps between them, as `compiler.assembler` writes them. A graph
 of a device has no jumps: it has nodes with graphs of their own that are done if a value is not 0,
-or while it is. What decides, and what follows for sizes and addresses, is a *turn*: a kernel of one
-thread block that takes the place of the steps in between.
+or while it is. What decides, and what follows for sizes and addresses, is a *control step*: a
+kernel of one thread block that takes the place of the steps in between.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from sardonyx.base.records import dataclass
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.plan.steps import Enter, Grow, Jump, JumpIfLess, JumpUnless, SetSize, Together
 
-#: Parameters of a turn: the tables on the device, a word that is not 0 once something is wrong, and
-#: what the driver calls its two conditions, or 0.
+#: Parameters of a control step: the tables on the device, a word that is not 0 once something is
+#: wrong, and what the driver calls its two conditions, or 0.
 TABLES = ("slots", "bases", "arguments", "halt")
 HANDLES = ("first", "second")
-#: Faults of turns, beside those of `kernel.language.context`: a guard, a measured value, a size, an
-#: argument. What they belong to is added to the code.
+#: Faults of control steps, beside those of `kernel.language.context`: a guard, a measured value, a
+#: size, an argument. What they belong to is added to the code.
 _KIND = 1 << 40
 GUARD, MEASURE, SIZE, OFFSET = (_KIND * k for k in range(1, 5))
 
 
 class NotOnDevice(Exception):
-    """A plan that a device cannot steer; the text says why."""
+    """A plan that a device cannot control; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a turn decides.
+    """What a control step decides.
 
     Attributes:
         flag: The command with the condition; None if there is none.
@@ -51,7 +51,7 @@ class ControlSteps:
     """Steps that no kernel lies between, and what is decided then.
 
     Attributes:
-        number: Of the turn.
+        number: Of the control step.
         command: Of its first step; faults name it.
         steps: `SetSize` and `Enter` steps, by number.
         gate: What is decided; None if nothing is.
@@ -77,7 +77,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class ControlChoice:
-    """A branch: what is done if the turn lets the run in, and if not."""
+    """A branch: what is done if the control step lets the run in, and if not."""
 
     control: ControlSteps
     then: tuple[Node, ...]
@@ -104,7 +104,7 @@ Node = Launch | ControlSteps | ControlChoice | Loop | ParallelParts
 
 
 def fault_of_control(code: int) -> tuple[int, int]:
-    """The kind of a fault, and the number of what it belongs to; 0 if it is none of a turn's."""
+    """The kind of a fault, and the number of what it belongs to; 0 if no control step has it."""
     return code // _KIND * _KIND, code % _KIND
 
 
@@ -131,7 +131,7 @@ def stretches_of(plan: Plan, apart: Container[int], least: int) -> list[range]:
     """Commands in a row, done once in a run at most, with nothing between them.
 
     Args:
-        plan: A plan that the host steers.
+        plan: A plan that the host controls.
         apart: Numbers of commands that are in none.
         least: How many commands one has at least.
     """
@@ -151,7 +151,7 @@ def stretches_of(plan: Plan, apart: Container[int], least: int) -> list[range]:
 
 
 def tree_of(plan: Plan) -> tuple[tuple[Node, ...], tuple[ControlSteps, ...]]:
-    """The nodes of a plan, and all turns in them in order.
+    """The nodes of a plan, and all control steps in them in order.
 
     Raises:
         NotOnDevice: Something grows, is done by the host, or is not where it is known to be.

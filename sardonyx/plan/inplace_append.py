@@ -3,9 +3,9 @@
     present = Concat(past, new)        past (..., P, ...), new (..., n, ...)
 
 An input and the output that continues it lie in one *room*: an array (..., C, ...) with C >= P + n.
-The plan reads the room in place of the input, and writes `new` into it at row P; both the old rows
-and the new ones are read there. The room's capacity C is a symbol of its own. P comes from the
-shape of a further input that nothing reads.
+The plan reads the growable buffer in place of the input, and writes `new` into it at row P; both
+the old rows and the new ones are read there. The room's capacity C is a symbol of its own. P comes
+from the shape of a further input that nothing reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Slot:
     Attributes:
         room: The input.
         strides: Of the tensor, in elements.
-        offset: Bytes from the room's first element to the tensor's.
+        offset: Bytes from the growable buffer's first element to the tensor's.
     """
 
     room: Buffer
@@ -109,17 +109,18 @@ def _added(tensor: Tensor, past: Buffer, axis: int) -> Map:
 
 
 class InplaceAppend:
-    """A graph's tensors as they are computed in rooms.
+    """A graph's tensors as they are computed in growable buffers.
 
     Args:
         inputs: Names and buffers of the inputs.
         outputs: Names and tensors of the outputs, each once.
-        appended: Which of them lie in rooms.
+        appended: Which of them lie in growable buffers.
 
     Attributes:
-        inputs: The same with rooms in place of inputs, then one for each length.
-        outputs: The outputs that have memory of their own, then what is written into rooms.
-        slots: For each tensor that is written into a room, where it lies.
+        inputs: The same with growable buffers in place of inputs, then one for each length.
+        outputs: The outputs that have memory of their own, then what is written into growable
+        buffers.
+        slots: For each tensor that is written into a growable buffer, where it lies.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class InplaceAppend:
             found.append((*outputs[one.output], room, one))
         for length, name in lengths.items():
             self.inputs.append((name, Buffer((length,), dtypes.UINT8, name)))
-        # What is added may read what other rooms hold: producers are moved first.
+        # What is added may read what other growable buffers hold: producers are moved first.
         order = {t: k for k, t in enumerate(topological(t for _, t, _, _ in found))}
         in_growable_buffers = {t for _, t, _, _ in found}
         writes = []

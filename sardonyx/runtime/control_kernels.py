@@ -1,4 +1,4 @@
-"""Turns as kernels: what the host's walk does over steps, done on a copy of a frame's tables."""
+"""Control steps as kernels: the host's walk over steps, on a copy of a frame's tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRIPS_PER_LOOK = 64
 
 
 def kernel_of(control: ControlSteps, image: PlanTables) -> tuple[Program, bool]:
-    """The kernel of a turn, and whether it may find something wrong."""
+    """The kernel of a control step, and whether it may find something wrong."""
     # It is written twice: the first time shows what it reads.
     reads = _Writer(control, image, ())
     reads.run()
@@ -36,7 +36,7 @@ def kernel_of(control: ControlSteps, image: PlanTables) -> tuple[Program, bool]:
 
 
 class _Writer:
-    """Writes the kernel of a turn.
+    """Writes the kernel of a control step.
 
     The word `halt` is 0 when a run begins.
 
@@ -73,7 +73,7 @@ class _Writer:
                 self.gate(self.control.gate)
             elif self.checks:
                 self.flush()
-                self.steer("first", self.going())
+                self.set_condition("first", self.going())
             else:
                 self.flush()
 
@@ -101,11 +101,11 @@ class _Writer:
         """1 as long as nothing is wrong, else 0."""
         return self._one_if(self.b.eq(self._value(self.of("halt", 0)), 0))
 
-    def steer(self, handle: str, value: SsaValue) -> None:
+    def set_condition(self, handle: str, value: SsaValue) -> None:
         """Set a condition, if there is a node for it."""
         b = self.b
         with b.if_(b.ne(b.parameter(handle), 0)):
-            b.steer(b.parameter(handle), b.convert(value, I32))
+            b.set_condition(b.parameter(handle), b.convert(value, I32))
 
     def gate(self, gate: Gate) -> None:
         """Decide."""
@@ -128,9 +128,9 @@ class _Writer:
                 held.set(self.going())
             self.known, self.stores = dict(before[0]), dict(before[1])
         goes = held.get()
-        self.steer("first", b.binary("and", chosen, goes))
+        self.set_condition("first", b.binary("and", chosen, goes))
         if gate.trips is None:
-            self.steer("second", b.binary("and", b.binary("xor", chosen, 1), goes))
+            self.set_condition("second", b.binary("and", b.binary("xor", chosen, 1), goes))
 
     def _flag(self, number: int) -> SsaValue:
         """1 if the condition of a jump is true, else 0."""
@@ -249,7 +249,7 @@ class _Writer:
         self.checks += 1
         with b.if_(wrong):
             b.fault(code, a, c)
-            # At once, and only then: turns of parts side by side share the word.
+            # At once, and only then: control steps of parts side by side share the word.
             b.store(b.constant(I64, 1), b.parameter("halt"))
         before = self.of("halt", 0)
         self.known["halt", 0] = b.select(wrong, b.value(I64, 1), before)

@@ -1,9 +1,9 @@
-"""Kernels by which a device steers a run itself: the turns of a plan, and whether they suffice.
+"""Kernels by which a device controls a run: the control steps of a plan, and whether they suffice.
 
-The host steers by a walk over a plan's steps, with a tape of sizes beside it. Here each turn of
-`plan.control_flow` becomes a kernel that does the same to a copy of the frame's tables in the
-device's memory: slots of sizes, addresses of buffers, arguments of kernels. Memory is what the host
-has packed before the run, so no size of a buffer may be the run's to decide.
+The host controls by a walk over a plan's steps, with a tape of sizes beside it. Here each control
+step of `plan.control_flow` becomes a kernel that does the same to a copy of the frame's tables in
+the device's memory: slots of sizes, addresses of buffers, arguments of kernels. Memory is what the
+host has packed before the run, so no size of a buffer may be the run's to decide.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ _TRIPS, _MOST_NODES = (10, 8, 5, 4), 80
 
 @dataclass(frozen=True, slots=True)
 class DeviceControlFlow:
-    """How a device steers a plan.
+    """How a device controls a plan.
 
     Attributes:
         plan: The plan, hoisted.
         nodes: What is done.
         controls: Those in the nodes.
-        programs: A kernel for each turn.
-        checked: Numbers of turns that may find something wrong: then nothing may follow.
+        programs: A kernel for each control step.
+        checked: Numbers of control steps that may find something wrong: then nothing may follow.
         unscheduled: Commands that the host does not schedule, since what they cost depends on the
             trip.
-        varying: Commands whose blocks or arguments turns decide.
+        varying: Commands whose blocks or arguments control steps decide.
         lanes: For commands that others may run beside, which of the lanes each has; 0 for the rest.
-        counted: Loops whose trips are known when a run begins, by the number of their last turn:
+        counted: Loops whose trips are known when a run begins, by the number of their last control
+        step:
             the slot of the trips, and how many trips a pass may have.
     """
 
@@ -85,7 +86,7 @@ class DeviceControlFlow:
 
 
 def control_flow_of(plan: Plan) -> DeviceControlFlow:
-    """How a device steers a plan.
+    """How a device controls a plan.
 
     Raises:
         NotOnDevice: It cannot; the text says why.
@@ -211,7 +212,7 @@ def _works(number: int, image: PlanTables) -> bool:
 
 
 def turns_of(plan: Plan) -> list[Program]:
-    """The kernels by which a device steers a plan; none if it cannot, or need not."""
+    """The kernels by which a device controls a plan; none if it cannot, or need not."""
     if len(plan.segments) < 2:
         return []
     try:

@@ -1,8 +1,8 @@
 """Memory in which values grow along an axis, each behind the end of the one before.
 
-A value is the first part of its room along the axis. What is there never changes: whoever continues
-the longest value writes behind it, so that shorter ones stay what they are. A value that is not the
-longest any more is continued in a room of its own.
+A value is the first part of its growable buffer along the axis. What is there never changes:
+whoever continues the longest value writes behind it, so that shorter ones stay what they are. A
+value that is not the longest any more is continued in a growable buffer of its own.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class GrowableBuffer:
 
 
 class GrowableBuffers(Protocol):
-    """What a provider knows of values in rooms."""
+    """What a provider knows of values in growable buffers."""
 
     def is_own(self, target: object) -> bool:
         """Whether a target of a run is new memory of this kind."""
@@ -91,18 +91,18 @@ class GrowableBuffers(Protocol):
         """The room in which a value lies; None if it lies in memory of its own."""
 
     def made(self, value: Tensor, axis: int, capacity: int) -> GrowableBuffer:
-        """A new room that begins with the contents of a value."""
+        """A new growable buffer that begins with the contents of a value."""
 
     def value(self, room: GrowableBuffer, length: int) -> Tensor:
-        """The first part of a room."""
+        """The first part of a growable buffer."""
 
     def wrapped(self, value: Tensor, axis: int) -> Tensor:
-        """A value that was just made, as one that fills a room."""
+        """A value that was just made, as one that fills a growable buffer."""
 
     def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
-        """Make a value the first part of a room from now on."""
+        """Make a value the first part of a growable buffer from now on."""
 
 
 def room_for(length: int) -> int:
-    """How large a room is made for a value of some length: few sizes, few copies."""
+    """How large a growable buffer is made for a value of some length: few sizes, few copies."""
     return max(_LEAST, 1 << max(0, length - 1).bit_length())

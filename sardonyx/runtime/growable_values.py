@@ -11,7 +11,7 @@ from sardonyx.runtime.storage import HOST, Array, Tensor, size_of, to_host
 
 
 class GrownView(np.ndarray[Any, np.dtype[Any]]):
-    """The first part of a room along an axis, read-only: others may lie in the same memory.
+    """The first part of a growable buffer along an axis, read-only: others may share it.
 
     Attributes:
         room: Where it lies; None for what is made of such a view.
@@ -51,7 +51,7 @@ class HostGrowableBuffers:
         return part
 
     def wrapped(self, value: Tensor, axis: int) -> Tensor:
-        """See `GrowableBuffers.wrapped`: what is not in a room stays a plain array."""
+        """See `GrowableBuffers.wrapped`: what is not in a growable buffer stays a plain array."""
         return value
 
     def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
@@ -61,7 +61,7 @@ class HostGrowableBuffers:
 def new_with_room(
     shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int
 ) -> GrownView:
-    """A new value of zeros in a room of some size."""
+    """A new value of zeros in a growable buffer of some size."""
     whole = _empty(shape, dtype, axis, capacity)
     whole[(slice(None),) * axis + (slice(shape[axis]),)] = 0
     return HOST_ROOMS.value(GrowableBuffer(whole, axis, shape[axis]), shape[axis])

@@ -45,7 +45,7 @@ class Provider(Protocol):
     """Generates and runs the code of a model.
 
     Attributes:
-        target: What kernels are formed for.
+        target: What kernels are built for.
         key: Everything about it that decides on the code.
         accelerator: Says what its libraries take, if it has any.
         without: Steps of `plan.optional` that do not pay on it.
@@ -64,10 +64,10 @@ class Provider(Protocol):
         """
 
     def on_kernel(self, kernel: Kernel, units: Units) -> None:
-        """Begin to generate a kernel that will most likely be needed, before all are formed."""
+        """Begin to generate a kernel that will most likely be needed, before all are built."""
 
     def keeper(self, units: Units, *, winograd: bool, bf16_products: bool) -> KernelStore | None:
-        """The machine's library of formed kernels, if kernels of this provider are in one.
+        """The machine's library of built kernels, if kernels of this provider are in one.
 
         Args:
             units: Has them compiled.

@@ -171,7 +171,7 @@ def _mismeasured(plan: Plan, measure: Measure, value: int) -> InvalidArgument:
 
 
 def turned(code: int, a: int, b: int, frame: Frame, image: PlanTables) -> SardonyxError:
-    """The error for a fault of a turn, where a device steers: see `runtime.control_kernels`."""
+    """The error for a fault of a turn, where a device controls: see `runtime.control_kernels`."""
     kind, number = fault_of_control(code)
     if kind == GUARD:
         return _unequal(image.guards[number], a, b, frame, image)

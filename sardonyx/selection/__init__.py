@@ -3,5 +3,5 @@
 Groups of equal structure share a kernel. A cost decides between kernels; tuning may choose
 otherwise.
 
-Entry point: `selector`. Read first: `selector.py`, `matmul.py` and `invocation.py`.
+Entry point: `selector.KernelSelector`. Read first: `selector.py`, `matmul.py` and `invocation.py`.
 """

@@ -1,4 +1,4 @@
-"""Groups to invocations: found by their structure, or formed, for which the rest is imported."""
+"""Groups to invocations: found by their structure, or built, for which the rest is imported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PackedBuffers(dict[object, Buffer]):
 
 @dataclass(eq=False, frozen=True, slots=True)
 class SelectionOptions:
-    """What kernels are formed for, and how.
+    """What kernels are built for, and how.
 
     Attributes:
         lanes: 32-bit lanes of a vector register.
@@ -105,7 +105,7 @@ class KernelCache:
 
     @property
     def kernels(self) -> dict[object, Kernel]:
-        """Every kernel formed so far, by the structure that it serves."""
+        """Every kernel built so far, by the structure that it serves."""
         return {} if self._selector is None else self._selector.kernels
 
     @property

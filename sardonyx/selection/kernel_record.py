@@ -1,4 +1,4 @@
-"""What forming a kernel gives, as bytes: so that another process need not form it again.
+"""What building a kernel gives, as bytes: so that another process need not build it again.
 
 The bytes have no statements: those are in the machine code that goes with them.
 """
@@ -28,7 +28,7 @@ class KernelRecord:
 
 
 class Keeper(Protocol):
-    """Keeps kernels that were formed, by the structure that they serve."""
+    """Keeps kernels that were built, by the structure that they serve."""
 
     def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> KernelRecord | None:
         """The kernel of a structure, whose machine code is there, too.
@@ -39,7 +39,7 @@ class Keeper(Protocol):
         """
 
     def keep(self, key: tuple[object, ...], record: KernelRecord) -> None:
-        """Take a kernel that was formed."""
+        """Take a kernel that was built."""
 
 
 def to_bytes(key: str, record: KernelRecord, code: CodeLocation) -> bytes:

@@ -1,4 +1,4 @@
-"""Groups of one structure, formed once: those of other layers get the same work on their buffers.
+"""Groups of one structure, built once: those of other layers get the same work on their buffers.
 
 What is packed for a layer is found again by its contents, as layers may share weights. Work on
 placeholders can be kept for other models (`selection.layer_codec`).
@@ -122,7 +122,7 @@ class Layers:
             canonical: The group over placeholders.
             group: The group.
             packed: What is packed, by its contents; what the group needs is added.
-            form: Gives them where no group of this structure was formed.
+            form: Gives them where no group of this structure was built.
             name: Gives a kernel a name, from how such names begin.
             keeper: Has what groups of other models became.
         """

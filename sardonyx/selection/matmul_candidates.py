@@ -1,4 +1,4 @@
-"""How contractions are computed: the forms of their kernels, imported when the first is formed."""
+"""How contractions are computed: the forms of their kernels, imported when the first is built."""
 
 from __future__ import annotations
 

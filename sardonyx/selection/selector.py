@@ -75,9 +75,9 @@ class KernelSelector:
     Attributes:
         options: What for, and how.
         packed: What was packed so far.
-        kernels: Every kernel formed so far, by the structure that it serves.
+        kernels: Every kernel built so far, by the structure that it serves.
         blockwise: Those of contractions with codes in blocks, with what forms them.
-        block_sizes: How much a block of the kernel that is being formed does.
+        block_sizes: How much a block of the kernel that is being built does.
         variant: How that kernel is computed.
         needs: What is packed before a kernel runs, by its structure.
         walked: Which left factors need no copy, by the structure of the contraction.
@@ -189,7 +189,7 @@ class KernelSelector:
         Args:
             group: What to compute.
             strides: Of all buffers.
-            pack: Whether constant factors may be packed, and several kernels formed of which sizes
+            pack: Whether constant factors may be packed, and several kernels built of which sizes
                 choose one. What a library mostly does has one kernel, that shares its operands.
         """
         tiling = self.block_sizes.tiling
@@ -364,7 +364,7 @@ class KernelSelector:
     def kernel_of(
         self, key: tuple[object, ...], build: Callable[[], KernelRecord], kind: str | None = None
     ) -> Kernel:
-        """The kernel of a structure: known, or formed now.
+        """The kernel of a structure: known, or built now.
 
         Args:
             key: The structure.
@@ -388,13 +388,13 @@ class KernelSelector:
     def known(
         self, key: tuple[object, ...], kind: str | None, variant: Variant
     ) -> KernelRecord | None:
-        """The kernel of a structure that was formed before; see `kernel_of`."""
+        """The kernel of a structure that was built before; see `kernel_of`."""
         keeper = self.options.keeper
         return None if keeper is None else keeper.find(_kept_as(key, kind, variant), self.name)
 
     @contextmanager
     def _varied(self, variant: Variant) -> Iterator[None]:
-        """Inside, kernels are formed in another way."""
+        """Inside, kernels are built in another way."""
         before, self.variant = (self.block_sizes, self.variant), variant
         self.block_sizes = variant.block_sizes(self.block_sizes)
         try:

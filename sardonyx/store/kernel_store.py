@@ -1,9 +1,9 @@
-"""The machine's library of formed kernels: a structure that was formed before is not formed again.
+"""The machine's library of built kernels: a structure that was built before is not built again.
 
-Forming a kernel takes Python many times as long as reading what came of it. An entry says what a
+Building a kernel takes Python many times as long as reading what came of it. An entry says what a
 plan must know of a kernel, and where the machine code of its functions is, which
-`store.machine_code` keeps. Its key is the structure that it serves, with all that forming depends
-on, and the source of the engine. An entry whose code is gone is of no use; the kernel is formed as
+`store.machine_code` keeps. Its key is the structure that it serves, with all that building depends
+on, and the source of the engine. An entry whose code is gone is of no use; the kernel is built as
 if there were none.
 """
 
@@ -34,13 +34,13 @@ class KernelStore:
     Args:
         cache: Where they are.
         units: Has the functions compiled, and gets those of kernels that are found.
-        facts: All that decides on how a structure is formed, beside the engine's source.
+        facts: All that decides on how a structure is built, beside the engine's source.
 
     Attributes:
         found: How many kernels were known.
         made: How many were not.
-        facts: Digest of all that decides on how a structure is formed.
-        choices: Which of them are formed otherwise than the cost model would.
+        facts: Digest of all that decides on how a structure is built.
+        choices: Which of them are built otherwise than the cost model would.
         identities: Names of structures.
         codes: Where the machine code of kernels is, by their names in this process.
     """
@@ -112,7 +112,7 @@ class KernelStore:
         self._names.setdefault(code, name)
 
     def keep(self, key: tuple[object, ...], record: KernelRecord) -> None:
-        """Take a kernel that was formed; `write` writes it."""
+        """Take a kernel that was built; `write` writes it."""
         self.made += 1
         place = self._key(key)
         if place is not None:

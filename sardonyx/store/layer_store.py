@@ -1,12 +1,12 @@
 """The machine's library of layers: what groups became whose structure any model had before.
 
-Where kernels are known, most of what is left of forming is to find out their names: groups are
+Where kernels are known, most of what is left of building is to find out their names: groups are
 made general, and copies of weights looked at. Layers of one structure need that once, in whichever
 model and process it was. Layers lie in sixteen parts, by the first digit of their structure's name:
 a session reads the parts it asks for, and writes those that it adds to. The key of a part has all
-that forming depends on, and the source of the engine. A line is the name of a structure, and what
+that building depends on, and the source of the engine. A line is the name of a structure, and what
 groups of that structure became; only what is asked for is parsed. A line whose kernels' code is
-gone, or that cannot be read, is of no use: the group is formed as if there were none.
+gone, or that cannot be read, is of no use: the group is built as if there were none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels to machine code, one function at a time: from the machine's library, or compiled apart.
 
 A function whose text was compiled before, for whatever model, is found in the disk cache. The
-others are compiled in child processes from the moment on that they are formed.
+others are compiled in child processes from the moment on that they are built.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which kernels of a model are formed otherwise than the cost model would: what tuning found.
+"""Which kernels of a model are built otherwise than the cost model would: what tuning found.
 
 What was found for a model is kept under the model's own key, so that its sessions have it; and for
 each structure, so that other models on this machine have it, too, when they are compiled.

@@ -161,9 +161,9 @@ def test_a_fault_is_raised_where_its_result_is_due(provider: str) -> None:
         np.testing.assert_array_equal(only, x[[4]])
 
 
-#: Models whose runs the host waits for: it steers them, or one tensor is two outputs.
+#: Models whose runs the host waits for: it controls them, or one tensor is two outputs.
 WAITED = {
-    "steered": "g (float[N] x, int64[M] i) => (int64[A,B] n, float[M] y) "
+    "host_controlled": "g (float[N] x, int64[M] i) => (int64[A,B] n, float[M] y) "
     "{ n = NonZero(x) y = Gather(x, i) }",
     "twice": "g (float[N] x, int64[M] i) => (float[M] y, float[M] z) "
     "{ y = Gather(x, i) z = Identity(y) }",

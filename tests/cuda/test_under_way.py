@@ -128,7 +128,7 @@ def test_an_awaited_run_that_is_dropped(gpu: FakeDriver | None) -> None:
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * x + x)
 
 
-def test_what_a_host_steers_is_awaited_in_a_thread(provider: str) -> None:
+def test_what_a_host_controls_is_awaited_in_a_thread(provider: str) -> None:
     session = _session(_NONZERO, provider)
     x = _numbers(4, 3)
     (found,) = asyncio.run(session.run_async({"x": x}))

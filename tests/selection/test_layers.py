@@ -1,4 +1,4 @@
-"""Layers of one structure are formed once, and compute with weights of their own."""
+"""Layers of one structure are built once, and compute with weights of their own."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from sardonyx.selection.selector import KernelSelector
 from tests.support.session import model_of
 
 #: Name -> text of a graph, shapes of its weights, of the feed; how many products, and how many
-#: other groups are formed.
+#: other groups are built.
 MODELS = {
     "products": (
         """g (float[N, 24] x) => (float[N, 24] y) {

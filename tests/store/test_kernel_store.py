@@ -59,7 +59,7 @@ MODELS = {
 
 @pytest.fixture
 def counts(tmp_path, monkeypatch):
-    """(kernels that were known, kernels that were formed) of each session.
+    """(kernels that were known, kernels that were built) of each session.
 
     All are planned, and no layer is known.
     """

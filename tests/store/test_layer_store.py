@@ -67,7 +67,7 @@ MODELS = {
 
 @pytest.fixture
 def made_kernels(tmp_path, monkeypatch):
-    """How many groups each session formed by itself; all sessions are planned."""
+    """How many groups each session built by itself; all sessions are planned."""
     monkeypatch.setenv("SARDONYX_CACHE", str(tmp_path))
     monkeypatch.setattr(StoredPlan, "find", lambda *_: None)
     found = []

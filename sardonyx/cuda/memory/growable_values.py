@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from sardonyx.cuda.memory.arena import MemoryBlock
     from sardonyx.cuda.memory.order import Order
 
-#: Values leave their rooms one by one.
+#: Values leave their growable buffers one by one.
 _LEAVING = lock_over_forks()
 
 
 class GrownArray(CudaArray):
-    """The first part of a room along an axis.
+    """The first part of a growable buffer along an axis.
 
-    Whoever asks for its address gets dense memory that is the value's own: the room itself if the
-    value is alone in it, else a copy. From then on the value lies there, and nowhere else.
+    Whoever asks for its address gets dense memory that is the value's own: the growable buffer
+    itself if the value is alone in it, else a copy. From then on the value lies there, and nowhere
+    else.
 
     Args:
         room: Where it lies.
@@ -43,7 +44,7 @@ class GrownArray(CudaArray):
         self.lie_in(room, length)
 
     def lie_in(self, room: GrowableBuffer, length: int) -> None:
-        """Be the first part of a room."""
+        """Be the first part of a growable buffer."""
         room.count(1)
         if self._room is not None:
             self._room.count(-1)
@@ -72,7 +73,7 @@ class GrownArray(CudaArray):
         """See `DeviceArray`: of the whole room while it lies in one."""
         room = self._room
         whole = self._own() if room is None else room.memory
-        assert isinstance(whole, CudaArray)  # noqa: S101 - rooms of a device have no others
+        assert isinstance(whole, CudaArray)  # noqa: S101 - growable buffers of a device have no others
         return whole.extent
 
     @property
@@ -94,12 +95,12 @@ class GrownArray(CudaArray):
         self._dense().read_to(target, stream)
 
     def _dense(self) -> CudaArray:
-        """Dense memory with the same contents: its own, the room's, or a copy."""
+        """Dense memory with the same contents: its own, the growable buffer's, or a copy."""
         room = self._room
         if room is None:
             return self._own()
         whole = room.memory
-        assert isinstance(whole, CudaArray)  # noqa: S101 - rooms of a device have no others
+        assert isinstance(whole, CudaArray)  # noqa: S101 - growable buffers of a device have no others
         is_dense = room.is_dense(self.shape[room.axis])
         return whole.as_shape(self.shape) if is_dense else self._copied(room)
 
@@ -114,7 +115,7 @@ class GrownArray(CudaArray):
         room = self._room
         if room is not None:
             whole, length = room.memory, self.shape[room.axis]
-            assert isinstance(whole, CudaArray)  # noqa: S101 - rooms of a device have no others
+            assert isinstance(whole, CudaArray)  # noqa: S101 - growable buffers of a device have no others
             alone = room.is_dense(length) and room.close(length)
             self._held = whole.as_shape(self.shape) if alone else self._copied(room)
             self._room = None
@@ -131,7 +132,7 @@ class CudaGrowableBuffers:
     """See `GrowableBuffers`.
 
     Args:
-        memory: Where rooms are made.
+        memory: Where growable buffers are made.
     """
 
     def __init__(self, memory: CudaMemory) -> None:
@@ -176,7 +177,7 @@ class CudaGrowableBuffers:
 def new_with_room(
     memory: CudaMemory, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int
 ) -> GrownArray:
-    """A new array in a room of some size."""
+    """A new array in a growable buffer of some size."""
     whole = _empty(memory, shape, dtype, axis, capacity)
     return GrownArray(GrowableBuffer(whole, axis, shape[axis]), shape[axis], memory)
 

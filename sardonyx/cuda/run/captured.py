@@ -281,7 +281,7 @@ class RunsCaptured(CudaLaunch):
         return given
 
     def _record_control_flow(self, frame: CudaFrame, control_flow: DeviceControlFlow) -> None:
-        """Record a run that the device steers; each replay begins with the table as it is now."""
+        """Record a run that the device controls; each replay begins with the table as it is now."""
         self._prepare_control_flow(frame, frame.given.address)
         frame.launches.send()
         frame.launches.use_table()

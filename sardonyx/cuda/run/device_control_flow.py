@@ -1,8 +1,8 @@
-"""Runs that the device steers: branches and loops are nodes of the run's graph.
+"""Runs that the device controls: branches and loops are nodes of the run's graph.
 
 The graph's kernels look their arguments up in a table in the device's memory, as those of other
-graphs do. Here the table has the sizes and addresses behind the arguments, too, and turns (see
-`runtime.control_kernels`) bring it up to date on the way.
+graphs do. Here the table has the sizes and addresses behind the arguments, too, and control steps
+(see `runtime.control_kernels`) bring it up to date on the way.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 class LeftToHost(EngineError):
-    """The device cannot steer a run after all; the host can."""
+    """The device cannot control a run after all; the host can."""
 
 
 def find_control_flow(plan: Plan, device: Device) -> tuple[DeviceControlFlow | None, str]:
-    """How a device steers a plan; if it does not, why. A plan without steps needs neither."""
+    """How a device controls a plan; if it does not, why. A plan without steps needs neither."""
     if len(plan.segments) < 2:
         return None, ""
     version = int(call("cuDriverGetVersion"))
@@ -87,7 +87,7 @@ class Recorder:
         self._lent = lent
         self._has_sides = int(call("cuDriverGetVersion")) >= KNOWS_OTHERWISE
         #: Whether the next kernel may begin before what is in front of it has ended: not behind
-        #: a turn, which writes what kernels look up before they wait.
+        #: a control step, which writes what kernels look up before they wait.
         self._is_early = False
 
     def record(self) -> None:

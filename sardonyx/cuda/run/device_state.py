@@ -31,7 +31,7 @@ from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 
 _ALIGNMENT = 256
-#: So many kernels in a row are a graph of their own, where the host steers: to launch them from
+#: So many kernels in a row are a graph of their own, where the host controls: to launch them from
 #: native code takes longer than what Python does for a graph.
 LEAST_COMMANDS = 12
 
@@ -47,14 +47,14 @@ class DeviceState(Executable):
         budget: What its memory counts in.
         arena: Where memory of the device comes from; by default that of all values.
         libraries: What does some of the commands.
-        steers: Whether the device may steer runs itself.
+        controls_flow: Whether the device may control runs itself.
         shares: What has the constants already.
         copies_apart: Whether feeds and results of the host are copied in streams of their own.
 
     Attributes:
-        control_flow: How the device steers runs; None if it does not.
-        not_on_device: Why it does not, if there is anything to be steered.
-        mapped: Whether the host steers: it reads values of the device on the way.
+        control_flow: How the device controls runs; None if it does not.
+        not_on_device: Why it does not, if there is anything to be controlled.
+        mapped: Whether the host controls: it reads values of the device on the way.
         stretches: Then: what becomes a graph between its steps, by the first command.
     """
 
@@ -67,14 +67,14 @@ class DeviceState(Executable):
         budget: Budget | None,
         arena: Arena | None,
         libraries: Libraries | None,
-        steers: bool = True,
+        controls_flow: bool = True,
         shares: DeviceState | None = None,
         copies_apart: bool = False,
         by_command: bool = False,
     ) -> None:
         self.device, self.module, self.copies_apart = device, module, copies_apart
-        self.control_flow, self.not_on_device = None, "the host was asked to steer"
-        if steers:
+        self.control_flow, self.not_on_device = None, "the host was asked to control"
+        if controls_flow:
             self.control_flow, self.not_on_device = find_control_flow(plan, device)
         if self.control_flow is not None:
             plan = self.control_flow.plan
@@ -94,7 +94,7 @@ class DeviceState(Executable):
             for number in commands_in_loops(plan):
                 self._calls.pop(number, None)
         self.stretches: dict[int, range] = {}
-        if self.mapped and steers:
+        if self.mapped and controls_flow:
             moving = {k for k in self._calls if _moves(plan, k)}
             found = stretches_of(plan, moving, LEAST_COMMANDS)
             self.stretches = {stretch.start: stretch for stretch in found}

@@ -56,9 +56,9 @@ _MOST_FAILURES = 3
 class CudaExecutable(RunsCaptured):
     """As `Executable`, on a device.
 
-    Where branches, loops and sizes that only a run knows leave memory as it is, the device steers:
-    they are part of the run's graph. For other plans the host steers: it fetches each value that
-    decides, and waits for it.
+    Where branches, loops and sizes that only a run knows leave memory as it is, the device
+    controls: they are part of the run's graph. For other plans the host controls: it fetches each
+    value that decides, and waits for it.
 
     Args:
         plan: What to do.
@@ -71,7 +71,7 @@ class CudaExecutable(RunsCaptured):
         graphs: Whether runs become graphs: `automatic`, `off`, or `wanted`: then a warning says
             why if they do not.
         libraries: What does some of the commands.
-        steers: Whether the device may steer runs itself; by default it does where it can.
+        controls_flow: Whether the device may control runs itself; by default it does where it can.
         shares: What has the constants on the device already.
         copies_apart: Whether feeds and results of the host are copied in streams of their own.
     """
@@ -87,20 +87,20 @@ class CudaExecutable(RunsCaptured):
         stream: int = 0,
         graphs: str = "automatic",
         libraries: Libraries | None = None,
-        steers: bool = True,
+        controls_flow: bool = True,
         shares: CudaExecutable | None = None,
         copies_apart: bool = False,
         by_command: bool = False,
     ) -> None:
-        steers = steers and graphs != "off"
+        controls_flow = controls_flow and graphs != "off"
         super().__init__(
-            plan, module, constants, device, budget, arena, libraries, steers, shares,
+            plan, module, constants, device, budget, arena, libraries, controls_flow, shares,
             copies_apart, by_command,
         )  # fmt: skip
         self._parts = plan, module, constants, device, budget, arena, stream, "off", self.libraries
-        #: The same, steered by the host: for runs that the device cannot steer.
+        #: The same, controlled by the host: for runs that the device cannot control.
         self._by_host: CudaExecutable | None = None
-        #: The same, which stops at each command: for runs that the host steers, to measure them.
+        #: The same, which stops at each command: for runs that the host controls, to measure them.
         self._by_command: CudaExecutable | None = None
         self._stops = by_command
         self._may_be_refused = any(s.conditional for s in plan.segments)
@@ -163,25 +163,25 @@ class CudaExecutable(RunsCaptured):
             self._let_go(frame, sound)
         return results if results is not None else self.by_host.run_to(feeds, wanted, cancel)
 
-    # -- runs that the device would steer -----------------------------------------------------
+    # -- runs that the device would control -----------------------------------------------------
 
     @property
     def by_host(self) -> CudaExecutable:
-        """What does runs that the device cannot steer."""
+        """What does runs that the device cannot control."""
         if self._by_host is None:
             self._by_host = CudaExecutable(
-                *self._parts, steers=False, shares=self, copies_apart=self.copies_apart
+                *self._parts, controls_flow=False, shares=self, copies_apart=self.copies_apart
             )
         return self._by_host
 
     def _stopping(self, feeds: Sequence[Any]) -> CudaExecutable:
-        """What runs are measured with that the host steers.
+        """What runs are measured with that the host controls.
 
         One run is made before: kernels that are loaded late would wait for the held stream.
         """
         if self._by_command is None:
             self._by_command = CudaExecutable(
-                *self._parts, steers=False, shares=self, copies_apart=self.copies_apart,
+                *self._parts, controls_flow=False, shares=self, copies_apart=self.copies_apart,
                 by_command=True,
             )  # fmt: skip
             token = TIMES.set(None)
@@ -207,7 +207,7 @@ class CudaExecutable(RunsCaptured):
             other.trim()
 
     def _is_for_host(self) -> bool:
-        """Whether a run is to be no graph, which the device needs to steer it."""
+        """Whether a run is to be no graph, which the device needs to control it."""
         if self.control_flow is None:
             return False
         by_kernel = TIMES.get() is not None or (MARKS.get() or self._marks) is not None
@@ -228,7 +228,7 @@ class CudaExecutable(RunsCaptured):
 
     @property
     def is_asynchronous(self) -> bool:
-        """See `Executable.is_asynchronous`: the host goes on unless it steers."""
+        """See `Executable.is_asynchronous`: the host goes on unless it controls."""
         return not self.mapped
 
     @property
@@ -418,7 +418,7 @@ class CudaExecutable(RunsCaptured):
             text += f"; {len(self.stretches)} parts of a run, since {self._no_graph}"
         if self.control_flow is not None:
             count = len(self.control_flow.controls)
-            text += f"; {count} turns in each decide on branches, loops and sizes"
+            text += f"; {count} control steps in each decide on branches, loops and sizes"
         return [text, *others]
 
     def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:

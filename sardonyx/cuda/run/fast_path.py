@@ -342,7 +342,7 @@ class CudaFastPath(DeviceState):
         return results
 
     def _prepare(self, frame: CudaFrame, alike: LikeRun, replay: Replay) -> bool:
-        """Find the graph of a run, and write what turns of the device need; False: the long way."""
+        """Find the graph of a run, and write what its control steps need; False: the long way."""
         if (
             replay.rewrite()
             and self.control_flow is not None
@@ -360,7 +360,7 @@ class CudaFastPath(DeviceState):
         return graph is not None
 
     def _place_again(self, frame: CudaFrame, alike: LikeRun, replay: Replay) -> bool:
-        """Have native code write all addresses: turns of the device use more than arguments."""
+        """Have native code write all addresses: control steps use more than arguments."""
         given = replay.given
         for number, shape, _ in alike.feeds:
             frame.feeds.put(number, given[number], shape)

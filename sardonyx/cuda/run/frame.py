@@ -52,11 +52,11 @@ class CudaFrame(Frame):
         own_queue: Its own stream, for runs that name none.
         copies: How feeds and results of its runs come from the host, and go there.
         memory: Where its results come from.
-        is_mapped: Whether the host steers its runs.
+        is_mapped: Whether the host controls its runs.
         is_patient: Whether the host need do nothing but wait for its runs.
         lane: Of those that kernels run in side by side, that of the next call of a library.
-        passes: How many trips a pass of a loop of the device has, by the loop's last turn.
-        make: Makes memory for a result of a run that the host steers, by number.
+        passes: How many trips a pass of a loop of the device has, by the loop's last control step.
+        make: Makes memory for a result of a run that the host controls, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
         graphs: Its captured runs.
@@ -165,7 +165,8 @@ class CudaFrame(Frame):
         for number in self._unscheduled:
             blocks, scratch = self._image.slots_of(number)
             is_known = not self._image.tape.segment_of[blocks]
-            # Else a turn says how many there are: a kernel does them with what it was given.
+            # Else a control step says how many there are: a kernel does them with what it was
+            # given.
             some = THREADS[1] * self._device.processors
             jobs[number, JOB["blocks"]] = slots[blocks] if is_known else some
             most = max(most, int(slots[scratch]))

@@ -94,7 +94,7 @@ class CudaLaunch(TensorRuns):
     def _launch_control_flow(
         self, frame: CudaFrame, items: int, control_flow: DeviceControlFlow
     ) -> int:
-        """Do a run that the device steers: it is always a graph.
+        """Do a run that the device controls: it is always a graph.
 
         Raises:
             LeftToHost: The driver does not capture it.
@@ -192,7 +192,7 @@ class CudaLaunch(TensorRuns):
     def _launch_marked(self, frame: CudaFrame, items: int, outputs: list[Any], marks: Nvtx) -> int:
         """Launch one kernel after the other from here, each in a range of its own."""
         if self.mapped:
-            with marks.range("a run that the host steers"):
+            with marks.range("a run that the host controls"):
                 return self._launch_each(frame, items, outputs)
         frame.skip()
         code = self._native_execute(frame.address, items, 0)  # writes the arguments
@@ -258,7 +258,7 @@ class CudaLaunch(TensorRuns):
         graph.launch(frame.queue.handle)
         frame.go_on(stretch.stop)
 
-    # -- parts of runs that the host steers ---------------------------------------------------
+    # -- parts of runs that the host controls ---------------------------------------------------
 
     def _do_command(self, frame: CudaFrame, number: int) -> None:
         """Launch a kernel from here, or have a library do its work."""

@@ -107,7 +107,7 @@ class Launches:
         jobs: The frame's table of that name.
         arguments: The frame's table of that name; it stays where it is.
         world: What the table on the device is a copy of, with the arguments in it; and the parts
-            of it that turns work on.
+            of it that control steps work on.
         contexts: Where the kernels' contexts are, in the order of the commands.
         queue: The stream of the frame's work.
         reads: Whether steps of the host read what kernels write.
@@ -141,7 +141,7 @@ class Launches:
         self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
         self._table = RunMemory(arena, "arguments of kernels", uses=uses)
-        # Behind it there is a word by which turns tell each other that something is wrong.
+        # Behind it there is a word by which control steps tell each other that something is wrong.
         self._world, self._tables = world
         self._content = self._world.data.cast("B")
         self._table.grow(self._world.nbytes + WORD)
@@ -338,12 +338,12 @@ class Launches:
         return given
 
     def clear_halt(self) -> None:
-        """Let turns go on, whatever was wrong in a run before."""
+        """Let control steps go on, whatever was wrong in a run before."""
         halt = self._table.address + self._world.nbytes
         call("cuMemsetD8Async", halt, 0, WORD, self.queue.handle)
 
     def launch_control(self, control: ControlSteps, first: int, second: int) -> None:
-        """Launch a turn, which works on the table on the device.
+        """Launch a control step, which works on the table on the device.
 
         Args:
             control: Which.

@@ -7,4 +7,6 @@ where each character led, and `pattern` matches texts.
 
 Of RE2's syntax `\\C` (one byte) and scripts (`\\p{Greek}`) are missing; general categories
 (`\\p{Lu}`) are there.
+
+Entry point: `pattern`. Read first: `syntax.py`, `automaton.py` and `pattern.py`.
 """

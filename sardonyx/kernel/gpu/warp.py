@@ -207,7 +207,7 @@ class _Warp:
         operands = tuple(self.of(x) for x in effect.operands)
         if effect.op in ("prefetch", "pause"):
             return
-        if effect.op == "steer":
+        if effect.op == "set_condition":
             with self.b.if_(self.b.eq(self.thread, 0)):
                 self.b.append(Effect(effect.op, operands, effect.attributes))
             return

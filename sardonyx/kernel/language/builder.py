@@ -251,7 +251,7 @@ class Builder(InstructionBuilder):
         """Go back to a mode that `float_mode` gave."""
         self.append(Effect("set_float_mode", (mode,)))
 
-    def steer(self, handle: Operand, value: Operand) -> None:
+    def set_condition(self, handle: Operand, value: Operand) -> None:
         """Say whether a conditional node of the graph that the kernel is part of does its part.
 
         On a processor, which has no such graphs, `handle` is the address of an i32 for the answer.
@@ -260,7 +260,7 @@ class Builder(InstructionBuilder):
             handle: What the driver calls the condition: an i64.
             value: Not 0 if it does: an i32.
         """
-        self.append(Effect("steer", (handle, value)))
+        self.append(Effect("set_condition", (handle, value)))
 
     def pause(self) -> None:
         """Tell the processor that this is a spin loop."""

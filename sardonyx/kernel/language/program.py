@@ -188,7 +188,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A statement without result: `fault`, `pause`, `fence`, `prefetch`, `steer`, call, or mode."""
+    """Without result: `fault`, `pause`, `fence`, `prefetch`, `set_condition`, call, or mode."""
 
     op: str
     operands: tuple[Operand, ...]

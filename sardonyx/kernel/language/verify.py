@@ -241,7 +241,7 @@ class _Verifier:
             fault = fault_of_matrices(statement)
             if fault:
                 self.fail(fault)
-        elif statement.op not in ("call", "pause", "fence", "prefetch", "steer"):
+        elif statement.op not in ("call", "pause", "fence", "prefetch", "set_condition"):
             self.fail(f"Unknown statement {statement.op!r}")
 
     def of_threads(self, op: str) -> None:

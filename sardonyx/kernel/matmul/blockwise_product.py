@@ -131,7 +131,7 @@ class BlockwiseKernel(ContractionKernel):
     def _share_next(
         self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
     ) -> None:
-        """Nothing asks for it: panels of a few bits are short."""
+        """Nothing prefetches it: panels of a few bits are short."""
 
     # -- one tile -----------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer, indices, make_map
 from sardonyx.tensor.traverse import loads_of, parts_of
 
-#: Sums of fewer products take less time than asking for memory ahead saves.
+#: Sums of fewer products take less time than prefetching memory ahead saves.
 SHORTEST_AHEAD = 64
 #: Operations of an epilogue of which several vectors are finished at once.
 _LONG = range(16, 49)

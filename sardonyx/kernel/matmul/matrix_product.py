@@ -141,7 +141,7 @@ class _MatrixKernel(ContractionKernel):
     def _few_operands(
         self, rows: Operand, depth: Operand, panel: Operand, target: Operand
     ) -> list[Operand]:
-        """Its operands, up to what is asked for ahead; `rows` are pointers."""
+        """Its operands, up to what is prefetched ahead; `rows` are pointers."""
         raise NotImplementedError
 
     def _are_many(self, rows: Operand) -> Operand:
@@ -198,7 +198,7 @@ class _MatrixKernel(ContractionKernel):
     def _share_next(
         self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
     ) -> None:
-        """Nothing: steps ask for their own panel, and at its end for the next."""
+        """Nothing: steps prefetch their own panel, and at its end for the next."""
 
     def _tile(
         self,

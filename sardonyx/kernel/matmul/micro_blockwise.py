@@ -24,7 +24,7 @@ _WORD = 4
 class Panel:
     """How codes lie: for each block lines of codes, then of scales, of shifts if there are any.
 
-    A tile reads them in this order, so that the processor asks for them ahead.
+    A tile reads them in this order, so that the processor prefetches them ahead.
     A line has a word for each column. Byte `i` of a word holds the codes of elements `4 j + i`, one
     for each `j`, lower bits first.
 

@@ -19,7 +19,7 @@ from sardonyx.kernel.language.types import I64, PTR, U8
 _LEFT, _RIGHT = 4, 6
 _TOGETHER = 2
 _WORD_BYTES = 4
-#: How many steps ahead the panel is asked for: as long as a line takes to come from memory.
+#: How many steps ahead the panel is prefetched: as long as a line takes to come from memory.
 _AHEAD = 4
 
 

@@ -1,4 +1,4 @@
-"""What a product's kernel asks for before it is needed, so that it does not wait for memory.
+"""What a product's kernel prefetches before it is needed, so that it does not wait for memory.
 
 The panel behind that of a block, by its tiles (`prefetch_tiles`), and what the epilogue of a row
 reads and writes, before the row's products are summed.
@@ -25,7 +25,7 @@ _FEW_BLOCKS = 4
 
 
 class Prefetch:
-    """The part of a product's kernel that asks for memory.
+    """The part of a product's kernel that prefetches memory.
 
     Attributes:
         schedule: How the kernel goes over the contraction's axes.
@@ -82,7 +82,7 @@ class Prefetch:
         self._share = b.select(b.eq(tiles, 0), 0, share)
 
     def _asked(self, steps: Operand) -> list[Operand]:
-        """What a tile of so many steps asks for; the next one goes on behind it."""
+        """What a tile of so many steps prefetches; the next one goes on behind it."""
         asked = self._next.get()
         self._next.set(self.b.offset(asked, self.b.binary("mul", steps, self._share)))
         return [asked, self._share]

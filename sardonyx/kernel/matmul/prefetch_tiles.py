@@ -1,9 +1,10 @@
-"""How tiles of a product ask for what they, and others, will read.
+"""How tiles of a product prefetch what they, and others, will read.
 
-A step of a tile asks for the columns of its own panel that come some steps later, for the first
+A step of a tile prefetches the columns of its own panel that come some steps later, for the first
 cache: the second one gives them just about as fast as they are used, and processors do not ask from
-one page to the next. Tiles that share a panel ask for the next one besides, each for a share, a few
-bytes in each step, for the second cache: in memory, the first tile that reads it would wait for it.
+one page to the next. Tiles that share a panel prefetch the next one besides, each for a share, a
+few bytes in each step, for the second cache: in memory, the first tile that reads it would wait for
+it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from sardonyx.kernel.language.types import I64, PTR, U8
 #: Parameters of a micro-kernel: from where on its share of the next panel begins, and how many
 #: bytes further each step asks.
 AHEAD = (("next", PTR), ("share", I64))
-#: Tiles of so many rows ask for their own panel. One row reads as fast as memory gives, or from
+#: Tiles of so many rows prefetch their own panel. One row reads as fast as memory gives, or from
 #: the first cache, where each instruction counts.
 _LEAST_OWN = 2
-#: Tiles of so many rows ask for the next one.
+#: Tiles of so many rows prefetch the next one.
 LEAST_SHARING = 4
 #: How far ahead in its own panel a tile asks: enough for a line to come from memory, and a quarter
 #: of a small first cache.
@@ -27,13 +28,13 @@ _LINE_BYTES = 64
 
 
 class PrefetchTiles:
-    """What a micro-kernel asks for.
+    """What a micro-kernel prefetches.
 
     Args:
         b: Writes the micro-kernel.
         rows: Those of its tile.
         line_bytes: How many bytes of its panel a step reads.
-        shares: Whether it has the parameters `AHEAD`, and asks for what they say.
+        shares: Whether it has the parameters `AHEAD`, and prefetches what they say.
     """
 
     def __init__(self, b: Builder, rows: int, line_bytes: int, *, shares: bool = True) -> None:

@@ -135,7 +135,7 @@ def test_runs_go_on_after_one_that_failed(gpu: FakeDriver | None) -> None:
 
 
 def test_bound_value_grows(gpu: FakeDriver | None) -> None:
-    """The same value is input and output; its room was asked for."""
+    """The same value is input and output; its growable buffer was asked for."""
     session = _session()
     shape = (1, _HEADS, 0, _WIDTH)
     held = [ort.OrtValue.ortvalue_with_room(shape, np.float32, 2, 100, "cuda") for _ in range(2)]

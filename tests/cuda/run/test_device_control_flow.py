@@ -132,7 +132,7 @@ CASES = {
         {"first": np.array([0], np.int64), "five": np.int64(5)},
     ),
 }
-#: Models that the host steers, and why.
+#: Models that the host controls, and why.
 BY_HOST = {
     "a value grows": """g (float[N] x, int64 n) => (float[M] y) { y = Loop(n, , x) <body = b
         (int64 i, bool c, float[P] s) => (bool d, float[Q] t) { d = Identity(c)
@@ -169,7 +169,7 @@ def test_graphs_do_what_the_processor_does(gpu: FakeDriver | None, name: str) ->
     for given in (*feeds, *feeds):
         _check(session.run(None, given), reference.run(None, given))
     text = session.explain()
-    assert "turns in each decide" in text and "CUDA graphs: none" not in text
+    assert "control steps in each decide" in text and "CUDA graphs: none" not in text
     if gpu is not None:
         assert gpu.replays == 2 * len(feeds)
 
@@ -236,7 +236,7 @@ def test_they_become_part_of_a_callers_graph(gpu: FakeDriver | None, name: str) 
 
 
 @pytest.mark.parametrize("reason", BY_HOST)
-def test_explain_says_why_the_host_steers(gpu: FakeDriver | None, reason: str) -> None:
+def test_explain_says_why_the_host_controls(gpu: FakeDriver | None, reason: str) -> None:
     feeds = {"x": _few_bits(6), "n": np.int64(3)}
     session, reference = _session(Case(BY_HOST[reason], [feeds]))
     given = {i.name: feeds[i.name] for i in session.get_inputs()}
@@ -271,7 +271,7 @@ def test_what_lies_between_steps_of_the_host_is_captured(
         assert 8 <= gpu.replays <= 22
 
 
-def test_runs_without_a_graph_are_steered_by_the_host(gpu: FakeDriver | None) -> None:
+def test_runs_without_a_graph_are_controlled_by_the_host(gpu: FakeDriver | None) -> None:
     case = CASES["counted, with slices"]
     options = ort.RunOptions()
     options.add_run_config_entry("gpu_graph_id", "-1")

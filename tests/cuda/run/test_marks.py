@@ -88,7 +88,7 @@ def test_a_switch_marks_all_runs(gpu: FakeDriver | None, noted: _Noted) -> None:
     assert "NVTX" in session.explain()
 
 
-def test_runs_that_the_host_steers_have_one(gpu: FakeDriver | None, noted: _Noted) -> None:
+def test_runs_that_the_host_controls_have_one(gpu: FakeDriver | None, noted: _Noted) -> None:
     session = _session("g (float[N,8] x, float[8,8] w) => (int64[A,B] y) { y = NonZero(x) }")
     feeds = _feeds()
     with marks.nvtx_ranges():

@@ -92,7 +92,7 @@ def test_others_may_give_memory_back_meanwhile() -> None:
     assert len(times.kernels) == 20 * len(session._engine.record.plan.commands)
 
 
-def test_runs_that_the_host_steers(gpu: FakeDriver | None) -> None:
+def test_runs_that_the_host_controls(gpu: FakeDriver | None) -> None:
     session = _session("g (float[N,8] x, float[8,8] w) => (int64[A,B] y) { y = NonZero(x) }")
     feeds = _feeds()
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_loops_and_branches(gpu: FakeDriver | None, graphs: str, taken: bool, tr
     wanted = session.run(None, feeds)
     with kernel_times() as times:
         found = session.run(None, feeds)
-    # What is measured the host steers, and in its loops our kernel does what else a library does:
+    # What is measured the host controls, and in its loops our kernel does what else a library does:
     # sines of numbers up to 100, which are the same but for some units in their last place.
     np.testing.assert_allclose(found[0], wanted[0], rtol=0, atol=1e-4)
     nodes = [name for k in times.kernels for name in k.nodes]
@@ -172,7 +172,7 @@ def test_profiles_have_what_the_device_measured(gpu: FakeDriver | None, tmp_path
     np.testing.assert_array_equal(session.run(None, feeds)[0], wanted[0])
 
 
-def test_a_profile_has_kernels_of_runs_that_the_host_steers(
+def test_a_profile_has_kernels_of_runs_that_the_host_controls(
     gpu: FakeDriver | None, tmp_path: Path
 ) -> None:
     session = _session("g (float[N,8] x, float[8,8] w) => (int64[A,B] y) { y = NonZero(x) }")

@@ -1,0 +1,117 @@
+"""One concept, one word: public classes have names of their own, and retired words stay away."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "sardonyx"
+FILES = sorted(p for top in ("sardonyx", "tests", "benchmarks") for p in (ROOT / top).rglob("*.py"))
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+#: Names of the code that were given up -> what the same thing is called now (docs/glossary.md).
+RETIRED = {
+    "Ahead": "Prefetch",
+    "AttentionMeeting": "SplitKAttention",
+    "Conveyor": "CopyStreams",
+    "CudaRooms": "CudaGrowableBuffers",
+    "CudaStarted": "CudaAsyncRun",
+    "Formed": "KernelRecord",
+    "Former": "KernelSelector",
+    "Forming": "KernelCache",
+    "FormingOptions": "SelectionOptions",
+    "GeneralProduct": "GeneralContraction",
+    "GeneralRows": "GeneralLoopNest",
+    "Grain": "BlockSizes",
+    "HalfKernel": "Bf16Kernel",
+    "HalfSchedule": "Bf16Schedule",
+    "HostRooms": "HostGrowableBuffers",
+    "KeptPlan": "StoredPlan",
+    "KnownKernels": "KernelStore",
+    "KnownLayers": "LayerStore",
+    "LateCalls": "HostEpilogue",
+    "Meeting": "SplitKReduction",
+    "Meetings": "ResidualCodes",
+    "ProductKernel": "ContractionKernel",
+    "ProductSchedule": "ContractionSchedule",
+    "QuickRunTo": "RepeatedRun",
+    "Resident": "DeviceState",
+    "Room": "GrowableBuffer",
+    "Rooms": "GrowableBuffers",
+    "RowsBuilder": "LoopNestBuilder",
+    "RowsKernel": "LoopNestKernel",
+    "RowsSchedule": "LoopNestSchedule",
+    "RunsAgain": "FastPath",
+    "RunsAlike": "CudaFastPath",
+    "SpecialTask": "CustomTask",
+    "Steering": "DeviceControlFlow",
+    "TurnedBlocks": "TransposeTiles",
+    "UnderWay": "AsyncRuns",
+    "Unsteerable": "NotOnDevice",
+    "WrittenLayer": "EncodedLayer",
+    "conveyor": "copy_streams",
+    "find_steering": "find_control_flow",
+    "forming": "kernel_cache",
+    "in_rooms": "in_growable_buffers",
+    "steer": "set_condition",
+    "steering": "control_flow",
+    "steers": "controls_flow",
+    "under_way": "async_runs",
+}
+#: The same for words of texts: comments, docstrings, errors, pages.
+RETIRED_IN_TEXTS = {
+    r"\bsteer(s|ed|ing)?\b": "control, control flow",
+    r"\bconveyors?\b": "copy streams",
+    r"\blate calls?\b": "host epilogue",
+    r"\bforming (a )?kernels?\b": "kernel selection",
+    r"\bcodegen/": "selection/, llvm/, link/, workers/",
+}
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(_shown(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("path", FILES, ids=_shown)
+def test_no_retired_name_is_left(path: Path) -> None:
+    if path == Path(__file__):
+        return
+    readline = io.StringIO(path.read_text()).readline
+    names = {t.string for t in tokenize.generate_tokens(readline) if t.type == tokenize.NAME}
+    found = names & RETIRED.keys()
+    assert {name: RETIRED[name] for name in found} == {}
+
+
+@pytest.mark.parametrize("path", [*FILES, *PAGES], ids=_shown)
+def test_no_retired_word_is_left_in_a_text(path: Path) -> None:
+    if path == Path(__file__):
+        return
+    text = path.read_text()
+    found = {word: new for word, new in RETIRED_IN_TEXTS.items() if re.search(word, text)}
+    assert found == {}
+
+
+def test_terms_of_the_glossary_are_where_it_says() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \|$", page, re.MULTILINE)[1:]
+    terms = [term for term, _ in rows]
+    assert len(terms) > 50 and len(set(terms)) == len(terms)
+    for term, places in rows:
+        for place in re.findall(r"`([^`]+)`", places):
+            assert (PACKAGE / place).exists() or (ROOT / place).exists(), (term, place)
