@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,50 @@ from sardonyx.store.cache import digest
 if TYPE_CHECKING:
     from sardonyx.selection.variants import Choices
     from sardonyx.store.tuning_choices import Tuned
+
+
+_By = Callable[[Any], object]
+
+
+def _same(value: Any) -> object:
+    return value
+
+
+def _items(value: dict[str, Any]) -> object:
+    return sorted(value.items())
+
+
+def _contents(value: dict[str, np.ndarray[Any, Any]]) -> object:
+    return [
+        (name, array.shape, str(array.dtype), digest(np.ascontiguousarray(array).tobytes()))
+        for name, array in sorted(value.items())
+    ]
+
+
+def _digests(value: dict[str, bytes]) -> object:
+    return [(name, digest(data)) for name, data in sorted(value.items())]
+
+
+def _is_given(value: Any) -> object:
+    return value is not None
+
+
+def _flushes(setup: ThreadSetup | None) -> object:
+    return setup is not None and setup.flushes_denormals
+
+
+def keyed(default: Any = None, *, by: _By = _same, factory: Callable[[], Any] | None = None) -> Any:
+    """A field that decides on compiled code; `by` gives what of its value is in the key."""
+    if factory is not None:
+        return field(default_factory=factory, metadata={"key": by})
+    return field(default=default, metadata={"key": by})
+
+
+def keyless(default: Any = None, *, factory: Callable[[], Any] | None = None) -> Any:
+    """A field that decides on how a model is made, or runs, or whose part the caller adds."""
+    if factory is not None:
+        return field(default_factory=factory, metadata={"key": None})
+    return field(default=default, metadata={"key": None})
 
 
 @dataclass(slots=True)
@@ -66,38 +112,38 @@ class EngineOptions:
         plugins: Providers outside the package; such a session is in no cache.
     """
 
-    threads: int = 0
-    branches: int | None = None
-    share: int = 0
-    setup: ThreadSetup | None = None
-    optimization_level: int = 99
-    without: frozenset[str] = frozenset()
-    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
-    denoted_sizes: dict[str, int] = field(default_factory=dict)
-    use_cache: bool = True
-    folder: str | None = None
-    initializers: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    data_files: dict[str, bytes] = field(default_factory=dict)
-    fed: tuple[str, ...] = ()
-    fetched: tuple[str, ...] = ()
-    cancel: CancelFlag | None = None
-    load_seconds: float | None = None
-    memory_limit_bytes: int | None = None
-    budget: Budget | None = None
-    least_level: int = 0
-    logid: str = ""
-    general: bool = False
-    provider: Provider | None = None
-    ranks: dict[str, int] = field(default_factory=dict)
-    shapes: dict[str, FedShape] = field(default_factory=dict)
-    decided: bool = False
-    ones: frozenset[str] = frozenset()
-    winograd: bool = True
-    bf16_products: bool = False
-    in_growable_buffers: bool = False
-    tuned: Tuned | None = None
-    choices: Choices | None = None
-    plugins: Plugins = field(default_factory=lambda: Plugins())
+    threads: int = keyless(0)
+    branches: int | None = keyed(None, by=_is_given)
+    share: int = keyless(0)
+    setup: ThreadSetup | None = keyed(None, by=_flushes)
+    optimization_level: int = keyed(99, by=bool)
+    without: frozenset[str] = keyed(frozenset(), by=sorted)
+    free_dimension_overrides: dict[str, int] = keyed(factory=dict, by=_items)
+    denoted_sizes: dict[str, int] = keyed(factory=dict, by=_items)
+    use_cache: bool = keyless(True)
+    folder: str | None = keyed(None)
+    initializers: dict[str, np.ndarray[Any, Any]] = keyed(factory=dict, by=_contents)
+    data_files: dict[str, bytes] = keyed(factory=dict, by=_digests)
+    fed: tuple[str, ...] = keyed(())
+    fetched: tuple[str, ...] = keyed(())
+    cancel: CancelFlag | None = keyless(None)
+    load_seconds: float | None = keyless(None)
+    memory_limit_bytes: int | None = keyless(None)
+    budget: Budget | None = keyless(None)
+    least_level: int = keyless(0)
+    logid: str = keyless("")
+    general: bool = keyed(False)
+    provider: Provider | None = keyless(None)
+    ranks: dict[str, int] = keyed(factory=dict, by=_items)
+    shapes: dict[str, FedShape] = keyed(factory=dict, by=_items)
+    decided: bool = keyed(False)
+    ones: frozenset[str] = keyed(frozenset(), by=sorted)
+    winograd: bool = keyed(True)
+    bf16_products: bool = keyed(False)
+    in_growable_buffers: bool = keyed(False)
+    tuned: Tuned | None = keyless(None)
+    choices: Choices | None = keyless(None)
+    plugins: Plugins = keyless(factory=lambda: Plugins())
 
     @property
     def is_first(self) -> bool:
@@ -129,32 +175,11 @@ class EngineOptions:
         }
 
     def key(self) -> str:
-        """What of it changes the compiled model."""
-        sizes = sorted(self.free_dimension_overrides.items())
-        contents = [
-            (name, array.shape, str(array.dtype), digest(np.ascontiguousarray(array).tobytes()))
-            for name, array in sorted(self.initializers.items())
-        ]
-        return repr(
-            (
-                bool(self.optimization_level),
-                sorted(self.without),
-                sizes,
-                sorted(self.denoted_sizes.items()),
-                self.folder,
-                contents,
-                [(name, digest(data)) for name, data in sorted(self.data_files.items())],
-                self.fed,
-                self.fetched,
-                self.general,
-                sorted(self.ranks.items()),
-                sorted(self.shapes.items()),
-                self.decided,
-                sorted(self.ones),
-                self.winograd,
-                self.bf16_products,
-                self.branches is not None,
-                self.in_growable_buffers,
-                self.flushes_denormals,
-            )  # fmt: skip
-        )
+        """What of it changes the compiled model: what fields declare by `keyed`."""
+        return repr([by(getattr(self, name)) for name, by in _KEYED])
+
+
+#: Field -> what of its value is in the key. A field that says neither is an error of the import.
+_KEYED = tuple(
+    (f.name, f.metadata["key"]) for f in dataclasses.fields(EngineOptions) if f.metadata["key"]
+)

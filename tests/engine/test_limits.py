@@ -216,6 +216,6 @@ def test_a_limit_beyond_all_time_is_none(seconds: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [-(10**400), -1, 0, float("nan"), "", "soon", [], b"1x"])
 def test_a_limit_that_is_no_time_is_refused(seconds: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"\[timeout\] This is no limit of time\."):
-        with time_limit(seconds):
-            pass
+    refused = pytest.raises(InvalidArgument, match=r"\[timeout\] This is no limit of time\.")
+    with refused, time_limit(seconds):
+        pass

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sardonyx.compiler import options
 from tests.replay.__main__ import EXPECTED
 from tests.replay.digests import TARGETS
-from tests.replay.keys import keys
+from tests.replay.keys import CHANGES, keys
 from tests.replay.models import models
 
 _SMALL = [name for name in models(Path()) if name.startswith("tests/")]
@@ -35,3 +36,15 @@ def test_keys_of_the_cache_are_those_expected(name, key):
 def test_each_option_that_decides_on_code_changes_the_key():
     found = dict(keys())
     assert len(set(found.values())) == len(found)
+
+
+def test_every_field_of_the_key_has_another_value_here():
+    """`setup` decides by whether it flushes denormals: tested in tests/api/test_denormals.py."""
+    assert {name for name, _ in options._KEYED} - {"setup"} == CHANGES.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", 3), ("share", 2), ("use_cache", False), ("logid", "a")]
+)
+def test_what_decides_on_runs_alone_is_not_in_the_key(name, value):
+    assert options.EngineOptions(**{name: value}).key() == options.EngineOptions().key()
