@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sardonyx.compiler import options
+from sardonyx.runtime.thread_setup import ThreadSetup
 from tests.replay.__main__ import EXPECTED
 from tests.replay.digests import TARGETS
 from tests.replay.keys import CHANGES, keys
@@ -39,7 +40,7 @@ def test_each_option_that_decides_on_code_changes_the_key():
 
 
 def test_every_field_of_the_key_has_another_value_here():
-    """`setup` decides by whether it flushes denormals: tested in tests/api/test_denormals.py."""
+    """`setup` decides by one thing alone: see below."""
     assert {name for name, _ in options._KEYED} - {"setup"} == CHANGES.keys()
 
 
@@ -48,3 +49,10 @@ def test_every_field_of_the_key_has_another_value_here():
 )
 def test_what_decides_on_runs_alone_is_not_in_the_key(name, value):
     assert options.EngineOptions(**{name: value}).key() == options.EngineOptions().key()
+
+
+@pytest.mark.parametrize(("flushes", "is_same"), [(False, True), (True, False)])
+def test_of_threads_only_the_mode_of_denormals_is_in_the_key(flushes, is_same):
+    setup = ThreadSetup(awake_ns=5, flushes_denormals=flushes)
+    key = options.EngineOptions(setup=setup).key()
+    assert (key == options.EngineOptions().key()) == is_same
