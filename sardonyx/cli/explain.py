@@ -1,13 +1,15 @@
-"""`sardonyx explain MODEL`: kernels, fusions, copies, memory, and what became of each node."""
+"""`sardonyx explain MODEL`: kernels, fusions, copies, memory, what became of nodes."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.cli.arguments import add_dimensions, add_provider, add_threads, sizes_of
 from sardonyx.cli.inputs import open_session
 from sardonyx.cli.output import say, say_text
+from sardonyx.compiler.targets import TARGETS
 from sardonyx.tools.explain import ModelExplanation, explain_model
 from sardonyx.tools.perf.settings import LEVELS
 
@@ -24,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not run the model once on made-up inputs: sizes and memory stay unknown",
     )
+    add("--why", metavar="NODE", help="one node alone: kernel, fusion, layout, expected time")
+    add("--target", choices=TARGETS, help="with --why: what to compile for (this machine)")
     add_dimensions(parser)
     add_provider(parser)
     add_threads(parser)
@@ -33,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make a session and explain it; see `_print`."""
     sizes = sizes_of(options.dim)
+    _check(options)
+    if options.why is not None:
+        from sardonyx.tools.why import why_text  # it needs what else comes from the cache
+
+        level, target = options.level, options.target
+        say_text(why_text(options.model, options.why, known=sizes, level=level, target=target))
+        return 0
     session = open_session(options, options.level)
     found = explain_model(
         options.model, session, sizes=sizes, run=not options.no_run, verbose=options.verbose
@@ -42,6 +53,29 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(found, options.nodes or options.verbose)
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that would have no effect.
+
+    Raises:
+        InvalidArgument: There is one.
+    """
+    if options.why is None:
+        if options.target is not None:
+            what = "It says what one node is compiled for"
+            raise InvalidArgument(message("--target", what, do="Name the node with --why"))
+        return
+    given = {
+        "--nodes": options.nodes, "--verbose": options.verbose, "--json": options.json,
+        "--no-run": options.no_run, "--provider": options.provider != "cpu",
+        "--threads": options.threads,
+    }  # fmt: skip
+    wrong = ", ".join(name for name, is_given in given.items() if is_given)
+    if wrong:
+        what = f"A node is explained without a session, so {wrong} would have no effect"
+        do = "Leave it out; --target names a GPU"
+        raise InvalidArgument(message("--why", what, do=do))
 
 
 def _print(found: ModelExplanation, with_nodes: bool) -> None:

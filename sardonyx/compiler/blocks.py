@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 
 from sardonyx.base import sizes
@@ -19,7 +19,7 @@ from sardonyx.plan.groups import CustomKernel, Group
 from sardonyx.plan.inline import Materialized, find_roots
 from sardonyx.plan.inplace_append import Slot
 from sardonyx.plan.integers import as_integers
-from sardonyx.plan.layout import choose_layouts, row_major, strides_in
+from sardonyx.plan.layout import Order, choose_layouts, row_major, strides_in
 from sardonyx.plan.levels import Levels
 from sardonyx.plan.rings import Ring, rings_of, taken_over
 from sardonyx.selection.invocation import Invocation
@@ -90,6 +90,8 @@ class WorkBlock:
         groups: What was grouped.
         origins: Names of the nodes behind each tensor.
         sums: What is known of sums of products, for profiles.
+        orders: How the axes of what groups compute lie in memory.
+        made: The kernels of each group, those that pack for it too; none for a region.
     """
 
     works: list[Work]
@@ -102,6 +104,8 @@ class WorkBlock:
     origins: Mapping[Tensor, tuple[str, ...]]
     results: dict[Tensor, Buffer] = field(default_factory=dict)
     sums: dict[Tensor, FactSums] = field(default_factory=dict)
+    orders: Mapping[Tensor, Order] = field(default_factory=dict)
+    made: dict[Group, Sequence[Invocation]] = field(default_factory=dict)
 
     def symbols(self, among: Container[Dim]) -> list[Dim]:
         """Those of some symbols that must be known before all is done."""
@@ -228,6 +232,7 @@ class Blocks:
         buffers: dict[Tensor, Buffer] = {r.tensor: r.buffer for r in roots}
         found: dict[Dim, Buffer] = {s: _buffer(m.tensor, buffers) for s, m in measured.items()}
         works: list[Work] = []
+        by_group: dict[Group, Sequence[Invocation]] = {}
         for group in groups:
             if isinstance(group, CustomKernel) and group.call.kernel in REGIONS:
                 work = self._region(group, buffers)
@@ -238,7 +243,7 @@ class Blocks:
                     found.update((symbol, buffer) for symbol in final.values())
             else:
                 start = time.perf_counter()
-                made = self.kernel_cache.form(group, strides)
+                by_group[group] = made = self.kernel_cache.form(group, strides)
                 works.extend(made)
                 end = time.perf_counter()
                 self.seconds["form"] += end - start
@@ -251,7 +256,7 @@ class Blocks:
         return WorkBlock(
             works, levels, found, measured, guards, [buffers[t] for t in outputs], groups,
             _with_inlined(groups, origins), {t: buffers[t] for t in wanted},
-            sums_of(groups, origins),
+            sums_of(groups, origins), orders, by_group,
         )  # fmt: skip
 
     def _body(self, body: Body, kept: Mapping[int, Buffer] | None = None) -> WorkBlock:

@@ -48,7 +48,7 @@ class Compiled:
         main: Runs every time.
         constants: Buffers behind the main plan's constants, in order.
         invocations: All of them, for `explain`.
-        groups: What was grouped.
+        block: The work, with groups, layouts and the work of bodies.
         kernel_cache: What built their kernels.
         facts: What profiles say of the main plan's commands, by number.
         seconds: Time by phase.
@@ -58,10 +58,15 @@ class Compiled:
     main: Plan
     constants: list[Buffer]
     invocations: list[Invocation]
-    groups: list[Group]
+    block: WorkBlock
     kernel_cache: KernelCache
     facts: dict[int, CommandFacts] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[Group]:
+        """What was grouped, but for what bodies do."""
+        return self.block.groups
 
     def programs(self, kernels: Container[str] | None = None) -> list[Program]:
         """Every program, each once; only what the named kernels consist of, if they are named."""
@@ -151,7 +156,7 @@ def _assemble(
     writer.write(block)
     main = writer.plan()
     return Compiled(
-        prepare(early, used_late), main, writer.constants, invocations, block.groups, kernel_cache,
+        prepare(early, used_late), main, writer.constants, invocations, block, kernel_cache,
         writer.facts,
     )  # fmt: skip
 

@@ -6,58 +6,154 @@ from typing import Any
 
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.printable import printable_lines
+from sardonyx.base.records import dataclass
 from sardonyx.compiler.build import compile_lowered
+from sardonyx.compiler.compile_graph import Compiled
+from sardonyx.compiler.targets import DEVICES, PROCESSORS, target_of
+from sardonyx.compiler.text_groups import OfferNotes, WorkText
+from sardonyx.compiler.text_tensors import tensors_text
+from sardonyx.ir.graph import Graph
 from sardonyx.ir.text import graph_text
+from sardonyx.kernel.language.program import Program
 from sardonyx.kernel.language.text import to_text
 from sardonyx.llvm.compile import emit_assembly
 from sardonyx.llvm.module import emit_module
+from sardonyx.llvm.ptx import emit_ptx, text_for_ptx
 from sardonyx.loader.load import load
-from sardonyx.ops.core.lower import lower
+from sardonyx.ops.core.lower import LoweredGraph, lower
 from sardonyx.passes.pipeline import PASSES, optimise
+from sardonyx.plan import optional
 from sardonyx.plan.plan import Command, Plan
-from sardonyx.targets.target import host_target
+from sardonyx.targets.target import Target, host_target
 
 #: In the order in which a model goes through them.
-STAGES = ("graph", "plan", "kernels", "llvm", "asm")
+STAGES = (
+    "graph", "tensors", "groups", "layout", "choices", "plan", "kernels", "llvm", "ptx", "asm",
+)  # fmt: skip
+#: What `ptx` is for if no target is named.
+DEFAULT_DEVICE = DEVICES[0]
 
 
-def stage_text(source: Any, stage: str, after: str | None = None) -> str:
-    """A model at one of STAGES, compiled for this machine.
+def stage_text(source: Any, stage: str, after: str | None = None, target: str | None = None) -> str:
+    """A model at one of STAGES.
 
     Args:
         source: What `loader.load` takes.
         stage: One of STAGES.
         after: For the graph: the pass after which to stop; "load" for none.
+        target: One of `compiler.targets.TARGETS`; None for this machine, and for `ptx` the first
+            of DEVICES. GPUs are planned for as where none of NVIDIA's libraries is installed.
 
     Raises:
-        InvalidArgument: There is no such stage or pass.
+        InvalidArgument: There is no such stage, pass or target, or no such stage of this target.
     """
-    names = [name for name, _, _ in PASSES]
-    if stage not in STAGES:
-        expected = f"one of {', '.join(STAGES)}"
-        raise InvalidArgument(message("--stage", "No such stage", expected=expected, got=stage))
-    if after is not None and after not in ("load", *names):
-        expected = f"one of {', '.join(map(repr, ['load', *names]))}"
-        raise InvalidArgument(message("--after", "No such pass", expected=expected, got=after))
+    _check(stage, after, target)
+    name = DEFAULT_DEVICE if stage == "ptx" and target is None else target
     graph = load(source)
     graph.overridable.clear()
     if after != "load":
-        optimise(graph, after=after)
+        optimise(graph, after=after, join=name in DEVICES)
     if stage == "graph":
         return graph_text(graph)
-    target = host_target()
-    compiled, _ = compile_lowered(graph, lower(graph), target)
-    if stage == "plan":
-        parts = [
-            "once, when the session is made:\n" + plan_text(preparation.plan)
-            for preparation in compiled.preparations
-        ]
-        return "\n\n".join([*parts, "every run:\n" + plan_text(compiled.main)])
-    programs = compiled.programs()
-    if stage == "kernels":
-        return "\n\n".join(map(to_text, programs))
-    text = emit_module(programs, target)
-    return text if stage == "llvm" else emit_assembly(text, target)
+    lowered = lower(graph)
+    if stage == "tensors":
+        return printable_lines(tensors_text(lowered))
+    planned = _planned(graph, lowered, name)
+    compiled, chosen = planned.compiled, planned.target
+    match stage:
+        case "groups":
+            return printable_lines(planned.work.groups())
+        case "layout":
+            return printable_lines(planned.work.layouts())
+        case "choices":
+            return printable_lines(planned.work.choices())
+        case "plan":
+            parts = [
+                "once, when the session is made:\n" + plan_text(preparation.plan)
+                for preparation in compiled.preparations
+            ]
+            return "\n\n".join([*parts, "every run:\n" + plan_text(compiled.main)])
+        case "kernels":
+            return "\n\n".join(map(to_text, compiled.programs()))
+    if name in DEVICES:
+        return _device_code(compiled, chosen, stage)
+    text = emit_module(compiled.programs(), chosen)
+    return text if stage == "llvm" else emit_assembly(text, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A model that is planned to be looked at.
+
+    Attributes:
+        compiled: The plan.
+        work: What prints it.
+        target: What it is for.
+    """
+
+    compiled: Compiled
+    work: WorkText
+    target: Target
+
+
+def planned(graph: Graph, target: str | None = None, level: int = 99) -> Planned:
+    """A graph's plan, as `stage_text` has it.
+
+    Args:
+        graph: As it was loaded; its passes are run.
+        target: See `stage_text`.
+        level: onnxruntime's optimisation level.
+
+    Raises:
+        InvalidArgument: There is no such target.
+    """
+    graph.overridable.clear()
+    optimise(graph, level, join=target in DEVICES)
+    return _planned(graph, lower(graph), target, fuse=level > 0)
+
+
+def _planned(
+    graph: Graph, lowered: LoweredGraph, name: str | None, *, fuse: bool = True
+) -> Planned:
+    target = host_target() if name is None else target_of(name)
+    is_device = name in DEVICES
+    offers = OfferNotes() if is_device else None
+    without = (optional.RINGS,) if is_device else ()  # as `cuda.provider` plans
+    compiled, _ = compile_lowered(
+        graph, lowered, target, fuse=fuse, winograd=fuse, accelerator=offers, without=without
+    )
+    work = WorkText(compiled, lowered, offers, on_device=is_device)
+    return Planned(compiled, work, target)
+
+
+def _check(stage: str, after: str | None, target: str | None) -> None:
+    if stage not in STAGES:
+        expected = f"one of {', '.join(STAGES)}"
+        raise InvalidArgument(message("--stage", "No such stage", expected=expected, got=stage))
+    names = ["load", *(name for name, _, _ in PASSES)]
+    if after is not None and after not in names:
+        expected = f"one of {', '.join(map(repr, names))}"
+        raise InvalidArgument(message("--after", "No such pass", expected=expected, got=after))
+    if target is None:
+        return
+    target_of(target)
+    only = {"ptx": DEVICES, "asm": PROCESSORS}.get(stage)
+    if only is not None and target not in only:
+        what = f"There is no stage {stage} of this target"
+        expected = f"one of {', '.join(only)}"
+        raise InvalidArgument(message("--target", what, expected=expected, got=target))
+
+
+def _device_code(compiled: Compiled, target: Target, stage: str) -> str:
+    """LLVM IR or PTX of what runs on a GPU; kernels that prepare constants run elsewhere."""
+    from sardonyx.cuda.provider import CudaProvider
+    from sardonyx.runtime.device_control_flow import turns_of
+
+    CudaProvider.check_plan(compiled)
+    programs: list[Program] = compiled.programs({c.kernel for c in compiled.main.calls})
+    if len(compiled.main.segments) > 1:
+        programs += turns_of(compiled.main)
+    return text_for_ptx(programs, target) if stage == "llvm" else emit_ptx(programs, target)
 
 
 def plan_text(plan: Plan) -> str:

@@ -82,6 +82,7 @@ def _valued(kernel: Kernel, values: Mapping[Atom, Dim]) -> Kernel:
     return replace(
         kernel, blocks=number(kernel.blocks), cost_ns=number(kernel.cost_ns),
         scratch_bytes=number(kernel.scratch_bytes),
+        per_block=tuple((name, number(size)) for name, size in kernel.per_block),
     )  # fmt: skip
 
 

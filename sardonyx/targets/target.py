@@ -212,6 +212,29 @@ def target_for(isa: str, machine: Machine) -> Target:
     return _MAKERS[isa](frozenset[str]() if foreign else machine.flags, machine.caches)
 
 
+_SERVER = _V4 | AMX | {"avx512_vnni", "avx512_bf16", "avx512_fp16", "avx512vbmi", "avx_vnni"}
+#: Name -> instruction set, architecture and flags of a processor that no machine decides.
+_PROCESSORS = {
+    "amx": ("avx512", "x86_64", _SERVER),
+    "avx512": ("avx512", "x86_64", _V4),
+    "avx2": ("avx2", "x86_64", _V3),
+    "sse": ("sse", "x86_64", _V2),
+    "neon": ("neon", "aarch64", frozenset({"asimdhp", "asimddp"})),
+}
+
+
+def named_targets() -> dict[str, Target]:
+    """Each instruction set, with and without what its newest processors add, by name.
+
+    They are the same on every machine: 32 KB, 1 MB and 32 MB of cache.
+    """
+    caches = Caches(32 * 2**10, 2**20, 2**25)
+    return {
+        name: target_for(isa, Machine(arch, flags, caches))
+        for name, (isa, arch, flags) in _PROCESSORS.items()
+    }
+
+
 def best_isa(machine: Machine) -> str:
     """The widest instruction set that the machine has."""
     if machine.arch == "aarch64":

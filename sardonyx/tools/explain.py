@@ -205,6 +205,11 @@ def _kernels(engine: Engine, purpose: str) -> Iterator[KernelFacts]:
 # -- nodes --------------------------------------------------------------------------------------
 
 
+def why_without_kernel(graph: Graph, name: str, level: int) -> str:
+    """The reason why a node of a graph, which was just loaded, has no kernel, if it has none."""
+    return next((n.reason for n in _nodes(graph, [], level, {}) if n.name == name), _SIMPLIFIED)
+
+
 def _nodes(
     graph: Graph, kernels: list[KernelFacts], level: int, sizes: Mapping[str, int]
 ) -> list[NodeFacts]:

@@ -193,7 +193,7 @@ BAD = [
     ("perf m.onnx", "--dim M=2 -t nan -t inf -t -1 -r 0 -c 5000 -x 99999999 -e x -S ² --rounds 0 "
      "--tolerance nan --warmup 0 -y 99999999 -y 2 --opt_data w --opt_weight_min_size 5 --rounds 3"),
     ("explain m.onnx", "--dim M=2 --threads -1 -e x --dim N=0"),
-    ("show m.onnx", "--after nonsense --stage nonsense"),
+    ("show m.onnx", "--after nonsense --stage nonsense --target nonsense"),
     ("view m.onnx", "--runs 0 --runs ² -e x --dim N"),
     ("tune m.onnx", "--budget nan --budget -1 --threads 99999999 --threads ² --percentile nan "
      "--tolerance nan --tolerance inf --seed -1 -e x --warmup -1 --max-batch 0 --dim N=1=x"),

@@ -12,21 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx.compiler.build import compile_lowered
+from sardonyx.compiler.targets import TARGETS as NAMES
+from sardonyx.compiler.targets import target_of
 from sardonyx.kernel.language.text import to_text
-from sardonyx.kernel.loops.block_sizes import Tiling
-from sardonyx.llvm.ptx import ptx_target
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan import serial
 from sardonyx.targets.target import Target
-from tests.support.targets import TARGETS as PROCESSORS
 
 #: Name -> target: every instruction set, and two generations of GPUs.
-TARGETS: dict[str, Target] = PROCESSORS | {
-    "sm_80": ptx_target("sm_80", Tiling(108)),
-    "sm_90": ptx_target("sm_90", Tiling(132)),
-}
+TARGETS: dict[str, Target] = {name: target_of(name) for name in NAMES}
 
 
 @dataclass(frozen=True)

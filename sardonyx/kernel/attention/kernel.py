@@ -109,6 +109,7 @@ class AttentionKernel(AttentionPacking):
             integer.ceildiv(sizes.multiply(pairs, steps), 3 * self.lanes),
             self.scratch_bytes,
             self._functions(),
+            per_block=(("queries", self.block_rows), ("keys at once", self.panel)),
         )
 
     def _functions(self) -> tuple[Program, ...]:

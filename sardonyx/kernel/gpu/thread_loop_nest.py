@@ -14,7 +14,7 @@ from sardonyx.kernel.expressions.reductions import Accumulator
 from sardonyx.kernel.gpu.tile_copy import unflatten
 from sardonyx.kernel.language.alignment import divisible, runs
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.compiled import Kernel, symbols_of
+from sardonyx.kernel.language.compiled import Kernel, PerBlock, symbols_of
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import THREADS, WARP, WARPS, ThreadBuilder
 from sardonyx.kernel.language.types import I1, I32
@@ -86,6 +86,9 @@ class _ThreadKernel(LoopNestKernel):
     def _new_builder(self) -> Builder:
         self.threads = ThreadBuilder(self.name, self.parameters.types())
         return self.threads
+
+    def _per_block(self) -> PerBlock:
+        return ("threads", THREADS), ("elements of a thread", self.lanes)
 
     def _widest(self) -> int:
         """Lanes of the narrowest type that is walked along the axis, as far as they fit."""
@@ -240,6 +243,10 @@ class LineKernel(_ThreadKernel):
             self.lanes //= 2
         schedule.lanes = self.lanes
         self.pieces = -(-self.size // (self.lanes * self.sharing))
+
+    def _per_block(self) -> PerBlock:
+        lines = WARPS if self.sharing == WARP else 1
+        return ("lines", lines), *super()._per_block()
 
     def _blocks(self) -> Dim:
         lines = sizes.product(map(extent_of, self.schedule.outer))

@@ -74,7 +74,12 @@ class TileKernel:
         self._write()
         blocks = sizes.product((s.tiles(), self.parts, self.used, WARPS))
         work = sizes.product((s.lead_count(), s.row_count(), s.column_count(), s.steps()))
-        return Kernel(b.program, parameters.arguments, blocks, integer.ceildiv(work, 8))
+        tile = (("rows", s.shape.rows), ("columns", s.shape.columns), ("depth", s.depth_tile))
+        parts = () if self.parts == 1 else (("parts of a sum", self.parts),)
+        return Kernel(
+            b.program, parameters.arguments, blocks, integer.ceildiv(work, 8),
+            per_block=(*tile, *parts),
+        )  # fmt: skip
 
     # -- frame --------------------------------------------------------------------------------
 

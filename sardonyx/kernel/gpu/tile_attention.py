@@ -136,7 +136,8 @@ class AttentionTileKernel:
         batches = sizes.product(map(extent_of, g.batch))
         blocks = sizes.product((self.cells, self.parts, WARPS))
         pairs = sizes.product((batches, extent_of(g.row), extent_of(g.key)))
-        return Kernel(b.program, parameters.arguments, blocks, pairs)
+        tile = (("queries", _QUERIES), ("keys at once", self.key_tile))
+        return Kernel(b.program, parameters.arguments, blocks, pairs, per_block=tile)
 
     # -- structure ----------------------------------------------------------------------------
 

@@ -30,6 +30,10 @@ class Place:
         return found
 
 
+#: Names and sizes, see `Kernel`.
+PerBlock = tuple[tuple[str, Dim], ...]
+
+
 @dataclass(eq=False, slots=True)
 class Kernel:
     """A kernel program with its demands.
@@ -43,6 +47,8 @@ class Kernel:
         cost_ns: Estimated time of all blocks together on one thread.
         scratch_bytes: Memory that each thread needs.
         host: What is called in place of the program, which is empty then.
+        per_block: What one block does at most, by name, such as rows and columns: for people. None
+            of it is known of a kernel that another process has written.
     """
 
     program: Program
@@ -52,6 +58,7 @@ class Kernel:
     scratch_bytes: Dim = 0
     functions: tuple[Program, ...] = field(default=())
     host: HostSignature | None = None
+    per_block: PerBlock = ()
 
 
 class KernelParameters:

@@ -17,7 +17,7 @@ from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.reductions import Accumulator
 from sardonyx.kernel.language.alignment import divisible
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.compiled import Kernel, KernelParameters, Place
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters, PerBlock, Place
 from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import Type, memory_type
 from sardonyx.kernel.loops.interleaved_blocks import store_interleaved
@@ -79,6 +79,7 @@ class LoopNestKernel:
             self._blocks(),
             self.schedule.cost_ns(),
             self.scratch_bytes,
+            per_block=self._per_block(),
         )
 
     def _new_builder(self) -> Builder:
@@ -86,6 +87,12 @@ class LoopNestKernel:
 
     def _blocks(self) -> Dim:
         return self.schedule.blocks()
+
+    def _per_block(self) -> PerBlock:
+        s = self.schedule
+        if s.vector is None or s.vector_inside:
+            return (("lanes", s.lanes),)
+        return ("elements", s.chunk), ("lanes", s.lanes)
 
     def _write(self) -> None:
         b = self.builder

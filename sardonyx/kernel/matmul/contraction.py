@@ -14,7 +14,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.builder import Builder, Register
-from sardonyx.kernel.language.compiled import Kernel, KernelParameters
+from sardonyx.kernel.language.compiled import Kernel, KernelParameters, PerBlock
 from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import F64, I64, Type
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
@@ -74,7 +74,7 @@ class ContractionKernel(Sums):
         self._write()
         kernel = Kernel(
             b.program, parameters.arguments, self._blocks(), self._cost_ns(), self.scratch_bytes,
-            self._functions(),
+            self._functions(), per_block=self._per_block(),
         )  # fmt: skip
         return kernel, self.packs
 
@@ -103,6 +103,9 @@ class ContractionKernel(Sums):
 
     def _blocks(self) -> Dim:
         return self.schedule.blocks()
+
+    def _per_block(self) -> PerBlock:
+        return ("rows", self.schedule.block_rows), ("columns", self.schedule.width)
 
     def _cost_ns(self) -> Dim:
         return self.schedule.cost_ns()

@@ -20,6 +20,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
+from sardonyx.kernel.language.compiled import PerBlock
 from sardonyx.kernel.language.program import Literal, Operand, Program, SsaValue
 from sardonyx.kernel.language.types import F32, I64, PTR
 from sardonyx.kernel.matmul.contraction import ContractionKernel
@@ -79,6 +80,9 @@ class WinogradKernel(ContractionKernel):
         lead = sizes.product(map(extent_of, s.lead()))
         chunks = integer.ceildiv(self._tiles(), f.tiles)
         return sizes.multiply(sizes.multiply(lead, chunks), s.panels())
+
+    def _per_block(self) -> PerBlock:
+        return ("tiles", self.form.tiles), ("columns", self.schedule.width)
 
     def _cost_ns(self) -> Dim:
         s, f = self.schedule, self.form
