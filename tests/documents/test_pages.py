@@ -27,7 +27,7 @@ from tests.support.fake_provider import installed
 from tests.support.session import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(
     r"^(?:[ ]*<!--[ ](?P<mark>not[ ]run|needs):[ ](?P<why>.+?)[ ]-->\n)?"
