@@ -71,6 +71,7 @@ RETIRED_IN_TEXTS = {
     r"\bconveyors?\b": "copy streams",
     r"\blate calls?\b": "host epilogue",
     r"\bforming (a )?kernels?\b": "kernel selection",
+    r"`(executor|product_schedule|library_\w+|late_calls|native_\w+|rooms)\.": "the new module",
     r"\bcodegen/": "selection/, llvm/, link/, workers/",
 }
 

@@ -51,7 +51,7 @@ class Offer:
         operands: Factors and result, then bias and residual where there are any. An attention's
             factors are queries, keys and values.
         numbers: Sizes and strides in elements, in the order of `MATMUL`,
-            `library_convolution.convolution_numbers` or `library_attention.ATTENTION`.
+            `vendor_convolution.convolution_numbers` or `vendor_attention.ATTENTION`.
     """
 
     function: str

@@ -23,7 +23,7 @@ _OF_DATA = (SardonyxError, ArithmeticError, AssertionError, LookupError, TypeErr
 
 
 class FastPath(Leases):
-    """The part of `executor.Executable` for such runs; see there.
+    """The part of `executable.Executable` for such runs; see there.
 
     Short ones keep Python's lock: to let go of it and to wait for it takes longer, and what native
     code reads of Python's objects cannot change meanwhile.

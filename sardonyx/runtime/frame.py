@@ -42,7 +42,7 @@ class Frame:
         is_short: Whether such runs are over sooner than Python's lock is handed on.
         scratch: Memory of the calling thread.
         host: The objects of the run that has the frame, where the plan has any.
-        late: What `late_calls.LateCalls` knows of values' places; None after these have changed.
+        late: What `HostEpilogue` knows of values' places; None after these have changed.
     """
 
     __slots__ = (

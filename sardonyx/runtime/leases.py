@@ -12,7 +12,7 @@ from sardonyx.runtime.plan_tables import PlanTables
 
 
 class Leases:
-    """The part of `executor.Executable` that has the frames; see there.
+    """The part of `executable.Executable` that has the frames; see there.
 
     A handler of signals may raise anywhere in a run, between two steps that belong together. What
     the frame says of itself cannot be relied on then, so it is never used again.

@@ -86,8 +86,8 @@ class RunTrace:
         started_ns, ended_ns: By `time.perf_counter_ns`.
         thread: Identity of the calling thread, and the system's number of it.
         workers: The same of the session's other threads, the first one's first.
-        spans: What threads did, in the clock of `library.Recording`. Threads that did nothing are
-            left out.
+        spans: What threads did, in the clock of `native.functions.Recording`. Threads that did
+            nothing are left out.
         moments: What Python timed.
         sizes: What symbols stood for at the end.
         arena_bytes: Memory that was held for intermediate values.

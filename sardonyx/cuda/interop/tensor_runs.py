@@ -19,7 +19,7 @@ from sardonyx.cuda.run.launching import library_words
 
 
 class TensorRuns(CudaFastPath):
-    """The part of `executor.CudaExecutable` for such calls."""
+    """The part of `executable.CudaExecutable` for such calls."""
 
     @cached_property
     def follows_tensors(self) -> bool:

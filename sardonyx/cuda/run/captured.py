@@ -74,7 +74,7 @@ def sweep() -> None:
 
 
 class RunsCaptured(CudaLaunch):
-    """The part of `executor.CudaExecutable` for such runs."""
+    """The part of `executable.CudaExecutable` for such runs."""
 
     _default_queue: Stream | None
     _purposes: list[str]

@@ -37,7 +37,7 @@ LEAST_COMMANDS = 12
 
 
 class DeviceState(Executable):
-    """The part of `executor.CudaExecutable` that lasts from run to run.
+    """The part of `executable.CudaExecutable` that lasts from run to run.
 
     Args:
         plan: What to do.

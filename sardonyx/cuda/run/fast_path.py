@@ -102,7 +102,7 @@ class LikeRun:
 
 
 class CudaFastPath(DeviceState):
-    """The part of `executor.CudaExecutable` for such runs."""
+    """The part of `executable.CudaExecutable` for such runs."""
 
     _default_queue: Stream | None
     _purposes: list[str]

@@ -40,7 +40,7 @@ _MOST_FAILURES = 3
 
 
 class CudaLaunch(TensorRuns):
-    """The part of `executor.CudaExecutable` that launches.
+    """The part of `executable.CudaExecutable` that launches.
 
     Attributes:
         graph_mode: Whether runs become graphs; see there.

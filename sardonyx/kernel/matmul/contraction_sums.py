@@ -1,7 +1,7 @@
 """How the kernel of a product calls micro-kernels: all products of a tile at once, or in parts.
 
-In parts go sums of which a panel does not stay in the cache of a core (`product_schedule.DEEP`),
-and those that are added up in float64 (`long_sums`).
+In parts go sums of which a panel does not stay in the cache of a core
+(`contraction_schedule.DEEP`), and those that are added up in float64 (`long_sums`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Sums(Prefetch, Finish):
     """The part of a product's kernel that multiplies rows and adds up what comes of it."""
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
+        """How many rows the next tile has, of so many that are left: the kernel's own knows."""
         raise NotImplementedError
 
     def _goes_in_parts(self) -> bool:
