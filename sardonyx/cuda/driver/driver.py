@@ -25,15 +25,28 @@ def bindings() -> Any:
     except ImportError as error:
         what = f"The package cuda-bindings is missing: {error}"
         raise errors.EPFail(message("CUDA", what, do=installing("cuda"))) from None
+    refusal = _start(driver)
+    if refusal:
+        raise errors.EPFail(message("CUDA", refusal))
+    return driver
+
+
+@cache
+def _start(driver: Any) -> str:
+    """Start the driver, once in a process; why it does not start, "" if it does.
+
+    A driver that did not start, asked again by a process forked off since, may end that process
+    with a memory fault.
+    """
     try:
         code, *_ = driver.cuInit(0)
     except RuntimeError as error:  # the package found no driver to load
-        raise errors.EPFail(message("CUDA", f"There is no driver: {error}")) from None
+        return f"There is no driver: {error}"
     if code != driver.CUresult.CUDA_SUCCESS:
-        raise errors.EPFail(message("CUDA", f"The driver does not start: {code.name}"))
+        return f"The driver does not start: {code.name}"
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _forked.append(os.getpid()))
-    return driver
+    return ""
 
 
 #: Processes in which the driver does not work: it was started before they were forked off.
