@@ -2,6 +2,11 @@ import gc
 import itertools
 import os
 import signal
+from pathlib import Path
+
+import pytest
+
+from tests.tiers import TIERS, is_left_out, slow_files
 
 # Most tests compile a few small kernels: starting a process for them takes longer than that.
 os.environ.setdefault("SARDONYX_COMPILE_PROCESSES", "1")
@@ -10,6 +15,22 @@ os.environ.setdefault("SARDONYX_COMPILE_PROCESSES", "1")
 # inherit that. Tests that interrupt a run then wait for what never comes.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_SLOW = slow_files()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--tier`: see `tests.tiers`."""
+    text = "which tests: those that take five minutes, the rest, or all; all where paths are given"
+    parser.addoption("--tier", choices=TIERS, default=None, help=text)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of other tiers; None lets pytest decide."""
+    named = config.getoption("file_or_dir")
+    tier = config.getoption("tier") or ("all" if named else "fast")
+    return is_left_out(collection_path, tier, _SLOW) or None
 
 
 #: After so many tests what is left of them (reports, what is compiled once) is known to stay.
