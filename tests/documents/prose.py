@@ -57,7 +57,9 @@ def _main() -> None:
         found = sentences(page.read_text("utf-8"))
         long = [s for s in found if length(s) > limit]
         mean = sum(map(length, found)) / max(1, len(found))
-        print(f"{page.relative_to(ROOT)}: {len(found)} sentences, mean {mean:.1f}, {len(long)} long")
+        print(
+            f"{page.relative_to(ROOT)}: {len(found)} sentences, mean {mean:.1f}, {len(long)} long"
+        )
         for sentence in long:
             print(f"  {length(sentence)}: {sentence}")
 
