@@ -1,4 +1,7 @@
-"""Pages as sentences and headings. `python -m tests.documents.prose [WORDS]` lists long sentences."""
+"""Pages as sentences and headings.
+
+`python -m tests.documents.prose [WORDS]` lists sentences of more words, page by page.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,8 @@ def _main() -> None:
         found = sentences(page.read_text("utf-8"))
         long = [s for s in found if length(s) > limit]
         mean = sum(map(length, found)) / max(1, len(found))
-        print(
-            f"{page.relative_to(ROOT)}: {len(found)} sentences, mean {mean:.1f}, {len(long)} long"
-        )
+        name = page.relative_to(ROOT)
+        print(f"{name}: {len(found)} sentences, mean {mean:.1f}, {len(long)} long")
         for sentence in long:
             print(f"  {length(sentence)}: {sentence}")
 

@@ -1,4 +1,4 @@
-"""Records of measurements: each has its date, question, measurement and decision, and is indexed."""
+"""Records of measurements: each has date, question, measurement, decision, and is indexed."""
 
 from __future__ import annotations
 
