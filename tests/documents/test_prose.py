@@ -1,4 +1,4 @@
-"""Pages for those who carry the project on are short sentences; links name places that exist."""
+"""Pages have short sentences, those about the code the shortest; links name places that exist."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ PLAIN = [
     ROOT / "docs/stages.md",
     *sorted((ROOT / "docs/architecture").glob("*.md")),
 ]
+#: Pages that a command writes, whose sentences lie in code; a guide with authors of its own.
+_LEFT_OUT = {"accuracy.md", "compatibility.md", "operators.md", "providers.md"}
+#: Pages without long sentences.
+READ = sorted({*PLAIN, *(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / p for p in _LEFT_OUT})
 PAGES = [
     *ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
@@ -30,16 +34,18 @@ def _name(page: Path) -> str:
 
 
 def test_sentences_are_found() -> None:
-    text = (
-        "One two. `a b` three, e.g. four:\n\n- Five\n  six.\n- Seven (see [it](x.md)).\n\n| no |\n"
-    )
-    assert [length(s) for s in sentences(text)] == [2, 3, 2, 3]
+    text = "One two. `a b` three:\n\n- Four\n  five.\n- Six (see [it](x.md)).\n\n| no |\n"
+    assert [length(s) for s in sentences(text)] == [2, 2, 2, 3]
+
+
+@pytest.mark.parametrize("page", READ, ids=_name)
+def test_no_sentence_is_long(page: Path) -> None:
+    assert [s for s in sentences(page.read_text("utf-8")) if length(s) > LONGEST] == []
 
 
 @pytest.mark.parametrize("page", PLAIN, ids=_name)
-def test_sentences_are_short(page: Path) -> None:
+def test_sentences_are_short_on_the_mean(page: Path) -> None:
     found = sentences(page.read_text("utf-8"))
-    assert [s for s in found if length(s) > LONGEST] == []
     assert sum(map(length, found)) < MEAN * len(found)
 
 
