@@ -30,3 +30,22 @@ def test_linked_pages_exist(page: Path) -> None:
 def test_overview_links_to_each_page() -> None:
     text = OVERVIEW.read_text()
     assert [p.name for p in PAGES if f"(architecture/{p.name})" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_a_page_says_what_to_read_first(page: Path) -> None:
+    """Purpose, invariants, entry point; and three files, those of the texts of its folders."""
+    head = page.read_text().partition("\n## ")[0]
+    folders = re.findall(r"`sardonyx/(\w+)`", re.findall(r"^Folders?: ((?:.+\n)+)", head, re.M)[0])
+    assert folders
+    for word in ("Purpose", "Invariants", "Entry point"):
+        assert f"**{word}.**" in head
+    first = re.findall(r"\bRead\s+([^.]*(?:\.py[^.]*)+)\bfirst\b", head)[0]
+    named = re.findall(r"`([\w/]+\.py)`", first)
+    assert len(named) == 3
+    texts = {f: (ROOT / "sardonyx" / f / "__init__.py").read_text() for f in folders}
+    for path in named:
+        folder, _, rest = path.partition("/")
+        if len(folders) == 1:
+            assert f"`{rest}`" in texts[folder], (path, texts[folder])
+        assert (ROOT / "sardonyx" / path).exists()
