@@ -17,8 +17,8 @@ PLAIN = [
     ROOT / "docs/stages.md",
     *sorted((ROOT / "docs/architecture").glob("*.md")),
 ]
-#: Pages that a command writes, whose sentences lie in code; a guide with authors of its own.
-_LEFT_OUT = {"accuracy.md", "compatibility.md", "operators.md", "providers.md"}
+#: A page of lists that a command writes; a guide with authors of its own.
+_LEFT_OUT = {"compatibility.md", "providers.md"}
 #: Pages without long sentences.
 READ = sorted({*PLAIN, *(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / p for p in _LEFT_OUT})
 PAGES = [
