@@ -45,7 +45,7 @@ def _link(whole: str, text: str, target: str, config: Any) -> str:
     is_page = path in (name, f"docs/{name}") and (Path(config.docs_dir) / name).is_file()
     if is_page or path in _PAGES:
         return f"[{text}]({name}{'#' + anchor if anchor else ''})"
-    place = path.removeprefix("../")
+    place = re.sub(r"^(\.\./)+", "", path)
     if not (_ROOT / place).exists():
         return whole  # strict mode says so
     return text if text.strip("`") == place else f"{text} (`{place}`)"

@@ -25,9 +25,9 @@ _HEAD = """# Operators
 Written by `sardonyx operators --markdown`; a test holds this file to it.
 
 Every operator has one lowering to the tensor language, from which the kernels of all providers
-are generated. The column *besides* names what a lowering may use of kernels with loops of their
-own (`sardonyx/kernel/custom/`), of functions on the host (`sardonyx/host/`), and of regions
-(branches and loops, which are jumps in the plan).
+are generated. The column *besides* names what else a lowering may use. That is kernels with
+loops of their own (`sardonyx/kernel/custom/`), functions on the host (`sardonyx/host/`), and
+regions (branches and loops, which are jumps in the plan).
 
 Versions are those of the operator set from which on a record holds. Types are of the newest
 version: `?` may be omitted, `+` is any number of one type, `*` any number of any types. CUDA

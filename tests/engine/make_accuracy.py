@@ -17,15 +17,16 @@ _HEAD = f"""# Accuracy of elementwise operators
 Written by `python -m tests.engine.make_accuracy`; `tests/engine/test_accuracy.py` holds every
 operator to {LIMITS["float"]:g} ulp in float32, {LIMITS["float16"]:g} in float16 on a coarser sweep.
 
-The largest distance between what a session computes and the exact result (in longdouble), in
-units of the last place of the result (ulp), over one in {STEPS["float"]} of all float32 in the
-order of their bits ({_MILLIONS:.1f} million), and over all float16. 0.5 is correctly rounded.
-Operators of two inputs get as second one anything, or a number between -30 and 30.
+The figures are distances between what a session computes and the exact result (in longdouble). They
+are in units of the last place of the result (ulp). Each is the largest over one in {STEPS["float"]}
+of all float32 in the order of their bits ({_MILLIONS:.1f} million), and over all float16. 0.5 is
+correctly rounded. Operators of two inputs get as second one anything, or a number between -30 and
+30.
 
-Where the standard defines an operator by a formula whose steps are tensors of the input's type, a
-step's rounding may be made larger by what follows. The last column names that step; *of the
-formula* is the error in units of its last place, which is what is held to the limit. Errors in the
-result's own last place are large there only where the result is far smaller than the step.
+The standard defines some operators by a formula whose steps are tensors of the input's type.
+There a step's rounding may be made larger by what follows. The last column names that step. *Of
+the formula* is the error in units of its last place, which is what is held to the limit. Errors
+in the result's own last place are large there only where the result is far smaller than the step.
 
 | operator | float32 | at | of the formula | float16 | of the formula | the step |
 |---|---|---|---|---|---|---|
