@@ -9,6 +9,7 @@ from sardonyx.base.printable import printable_lines
 from sardonyx.base.records import dataclass
 from sardonyx.compiler.build import compile_lowered
 from sardonyx.compiler.compile_graph import Compiled
+from sardonyx.compiler.compile_options import CompileOptions
 from sardonyx.compiler.targets import DEVICES, PROCESSORS, target_of
 from sardonyx.compiler.text_groups import OfferNotes, WorkText
 from sardonyx.compiler.text_tensors import tensors_text
@@ -118,10 +119,9 @@ def _planned(
     target = host_target() if name is None else target_of(name)
     is_device = name in DEVICES
     offers = OfferNotes() if is_device else None
-    without = (optional.RINGS,) if is_device else ()  # as `cuda.provider` plans
-    compiled, _ = compile_lowered(
-        graph, lowered, target, fuse=fuse, winograd=fuse, accelerator=offers, without=without
-    )
+    without = frozenset((optional.RINGS,) if is_device else ())  # as `cuda.provider` plans
+    options = CompileOptions(fuse, fuse, accelerator=offers, without=without)
+    compiled, _ = compile_lowered(graph, lowered, target, options)
     work = WorkText(compiled, lowered, offers, on_device=is_device)
     return Planned(compiled, work, target)
 
