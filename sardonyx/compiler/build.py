@@ -37,7 +37,8 @@ from sardonyx.ops.core.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
-from sardonyx.plan.inplace_append import InplaceAppend, Slot, find_appended
+from sardonyx.plan.inplace_append import InplaceAppend, Slot
+from sardonyx.plan.pipeline import append_in_place
 from sardonyx.plan.plan import Appended, SizeSource
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
@@ -297,7 +298,7 @@ def _appended(graph: Graph, lowered: LoweredGraph) -> list[Appended]:
     """The outputs that continue an input, where no size comes from data."""
     if lowered.measured or lowered.ends:
         return []
-    return find_appended(
+    return append_in_place(
         [lowered.inputs[v] for v in graph.inputs], [lowered.outputs[v] for v in graph.outputs]
     )
 

@@ -23,6 +23,7 @@ from sardonyx.plan.facts import CommandFacts
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.inplace_append import Slot
+from sardonyx.plan.pipeline import PlanSettings
 from sardonyx.plan.plan import Plan
 from sardonyx.selection.invocation import Invocation
 from sardonyx.selection.kernel_cache import KernelCache, SelectionOptions
@@ -110,10 +111,15 @@ def compile_tensors(
             target.lanes(32), target.block_sizes, options.winograd, target.has_dots,
             options.accelerator, options.bf16_products, options.keeper, options.choices,
         ),
-        options.layers,
+        options.layers, options.trace,
     )  # fmt: skip
-    separate = None if options.fuse else graph.results
-    blocks = Blocks(kernel_cache, separate, options.on_kernel, graph.slots, options.without)
+    # A graph with a call of a library has the address in it, and where rows go always changes.
+    apart = graph.slots if options.accelerator is not None else ()
+    settings = PlanSettings(
+        None if options.fuse else graph.results, options.without, kernel_cache.takes_integers,
+        kernel_cache.product_lanes, apart, graph.slots, options.reasons,
+    )  # fmt: skip
+    blocks = Blocks(kernel_cache, settings, options.on_kernel)
     results = [t for _, t in graph.outputs]
     block = blocks.block(results, graph.guards, graph.origins, graph.measured, graph.ends)
     start = time.perf_counter()

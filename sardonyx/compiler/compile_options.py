@@ -12,9 +12,11 @@ from sardonyx.compiler.options import EngineOptions
 from sardonyx.kernel.language.compiled import Kernel
 
 if TYPE_CHECKING:
+    from sardonyx.plan.reasons import Reasons
     from sardonyx.plan.vendor_offers import Accelerator
     from sardonyx.selection.kernel_record import Keeper
     from sardonyx.selection.layers import LayerKeeper
+    from sardonyx.selection.table import Trace
     from sardonyx.selection.variants import Choices
 
 #: What the key of a model has of the provider: `runtime.provider.Provider.key`.
@@ -51,12 +53,14 @@ class CompileOptions:
         winograd: Whether convolutions may be computed with fewer, but less exact, products.
         bf16_products: Whether factors of products in float32 are rounded to bfloat16.
         branches: Whether threads may walk independent branches.
-        without: Optional planning passes that are left out: `plan.optional`.
+        without: Optional planning passes that are left out: `plan.pipeline`.
         accelerator: Who has libraries.
         keeper: Has kernels of other models.
         layers: Has what groups of other models became.
         choices: Which kernels are built otherwise than the cost model would.
         on_kernel: Called with each kernel that was built.
+        reasons: Takes what planning passes did to each group, and why; None in sessions.
+        trace: Takes which candidates selection looked at, and why not; None in sessions.
     """
 
     fuse: bool = _decided_by("optimization_level", default=True)
@@ -69,3 +73,5 @@ class CompileOptions:
     layers: LayerKeeper | None = _beside()
     choices: Choices | None = _beside()
     on_kernel: Callable[[Kernel], None] = _beside(lambda kernel: None)
+    reasons: Reasons | None = _beside()
+    trace: Trace | None = _beside()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -15,8 +16,10 @@ from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest
 from sardonyx.plan.inline import Materialized
 from sardonyx.plan.layout import strides_in
+from sardonyx.plan.reasons import Reasons
 from sardonyx.plan.vendor_offers import Offer
 from sardonyx.selection.invocation import Invocation
+from sardonyx.selection.table import Trace
 from sardonyx.tensor.region import Branches, Repetition
 from sardonyx.tensor.tensor import Buffer, Tensor
 
@@ -93,6 +96,21 @@ def _result_of(offer: Offer) -> Tensor | None:
     return None
 
 
+@dataclass(eq=False, frozen=True, slots=True)
+class Notes:
+    """What was noted while a plan was made.
+
+    Attributes:
+        offers: What was offered to libraries; None where a target has none.
+        reasons: What planning passes did, and why.
+        trace: Which candidates selection looked at, and why not.
+    """
+
+    offers: OfferNotes | None = None
+    reasons: Reasons = field(default_factory=Reasons)
+    trace: Trace = field(default_factory=Trace)
+
+
 class WorkText:
     """Prints the work of one plan.
 
@@ -102,7 +120,7 @@ class WorkText:
     Args:
         compiled: The plan.
         lowered: What it computes: values of the file have names there.
-        offers: What was offered to libraries; None where a target has none.
+        notes: What was noted while it was made.
         on_device: Whether it is for a GPU, where parts of kernels' work are warps.
     """
 
@@ -110,11 +128,11 @@ class WorkText:
         self,
         compiled: Compiled,
         lowered: LoweredGraph,
-        offers: OfferNotes | None = None,
+        notes: Notes,
         *,
         on_device: bool = False,
     ) -> None:
-        self._compiled, self._lowered, self._offers = compiled, lowered, offers
+        self._compiled, self._lowered, self._notes = compiled, lowered, notes
         self._on_device = on_device
         self._names = TensorNames(lowered)
         self.items = list(_walk(compiled.block, "", ""))
@@ -195,7 +213,8 @@ class WorkText:
         for (name, text), calls in texts.items():
             often = f", {calls} calls" if calls > 1 else ""
             yield f"{text}{often}, {_groups(self._users[name])}"
-        offers = [] if self._offers is None else self._offers.of(item.group)
+        found = self._notes.offers
+        offers = [] if found is None else found.of(item.group)
         yield from dict.fromkeys(map(_offer_text, offers))
         if not offers:
             yield from dict.fromkeys(i.note for i in item.made if i.note)

@@ -30,7 +30,7 @@ from sardonyx.plan.identity import Identities
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.timing import KernelTimes
 from sardonyx.selection import matmul
-from sardonyx.selection.selector import COPY
+from sardonyx.selection.loop_nests import COPY
 from sardonyx.selection.variants import CANDIDATES, DEFAULT, Choices, Variant
 from sardonyx.store.tuning_choices import Chosen, Everywhere, Tuned, keep
 

@@ -14,7 +14,7 @@ from sardonyx.compiler.options import EngineOptions
 
 ROOT = Path(compile_options.__file__).parents[1]
 #: Options that change no result: who is asked, told, or has parts in keys of its own.
-BESIDE = {"keeper", "layers", "choices", "on_kernel"}
+BESIDE = {"keeper", "layers", "choices", "on_kernel", "reasons", "trace"}
 KEYED = {f.name for f in dataclasses.fields(EngineOptions) if f.metadata["key"] is not None}
 
 
