@@ -18,7 +18,7 @@ from sardonyx.plan.groups import CustomKernel, Group
 from sardonyx.plan.inline import Materialized
 from sardonyx.plan.layout import Order, row_major, strides_in
 from sardonyx.plan.levels import Levels
-from sardonyx.plan.pipeline import Planned, PlanSettings
+from sardonyx.plan.pipeline import BlockPlan, PlanSettings
 from sardonyx.plan.rings import Ring
 from sardonyx.selection.invocation import Invocation
 from sardonyx.selection.kernel_cache import KernelCache
@@ -200,7 +200,7 @@ class Blocks:
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
         awaited = {**{symbol: m.tensor for symbol, m in measured.items()}, **ends}
-        planned = pipeline.run(Planned(self.settings, wanted, kept, awaited))
+        planned = pipeline.run(BlockPlan(self.settings, wanted, kept, awaited))
         roots, groups, orders = planned.roots, planned.groups, planned.orders
         slots = self.settings.slots
         self.seconds["group"] += time.perf_counter() - start

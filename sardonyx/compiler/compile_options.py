@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sardonyx.plan.vendor_offers import Accelerator
     from sardonyx.selection.kernel_record import Keeper
     from sardonyx.selection.layers import LayerKeeper
-    from sardonyx.selection.table import Trace
+    from sardonyx.selection.table import SelectionTrace
     from sardonyx.selection.variants import Choices
 
 #: What the key of a model has of the provider: `runtime.provider.Provider.key`.
@@ -74,4 +74,4 @@ class CompileOptions:
     choices: Choices | None = _beside()
     on_kernel: Callable[[Kernel], None] = _beside(lambda kernel: None)
     reasons: Reasons | None = _beside()
-    trace: Trace | None = _beside()
+    trace: SelectionTrace | None = _beside()

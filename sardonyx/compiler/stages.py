@@ -27,7 +27,7 @@ from sardonyx.plan.pipeline import append_in_place
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.plan.reasons import Reasons
 from sardonyx.plan.rings import RINGS
-from sardonyx.selection.table import Trace
+from sardonyx.selection.table import SelectionTrace
 from sardonyx.targets.target import Target, host_target
 
 #: In the order in which a model goes through them.
@@ -123,7 +123,7 @@ def _planned(
     is_device = name in DEVICES
     offers = OfferNotes() if is_device else None
     without = frozenset((RINGS,) if is_device else ())  # as `cuda.provider` plans
-    reasons, trace = Reasons(), Trace()
+    reasons, trace = Reasons(), SelectionTrace()
     append_in_place(list(lowered.inputs.values()), list(lowered.outputs.values()), reasons)
     options = CompileOptions(
         fuse, fuse, accelerator=offers, without=without, reasons=reasons, trace=trace

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
+from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.compiler.blocks import RegionWork, WorkBlock
@@ -19,7 +20,7 @@ from sardonyx.plan.layout import strides_in
 from sardonyx.plan.reasons import Reasons
 from sardonyx.plan.vendor_offers import Offer
 from sardonyx.selection.invocation import Invocation
-from sardonyx.selection.table import Trace
+from sardonyx.selection.table import SelectionTrace
 from sardonyx.tensor.region import Branches, Repetition
 from sardonyx.tensor.tensor import Buffer, Tensor
 
@@ -108,7 +109,7 @@ class Notes:
 
     offers: OfferNotes | None = None
     reasons: Reasons = field(default_factory=Reasons)
-    trace: Trace = field(default_factory=Trace)
+    trace: SelectionTrace = field(default_factory=SelectionTrace)
 
 
 class WorkText:
@@ -199,9 +200,36 @@ class WorkText:
             outputs = ", ".join(self._names.of(r.buffer) for r in _stored(item.group))
             for text in self.choices_of(item):
                 yield f"{item.name} {_kind(item.group)} {outputs}: {text}"
+            for text in self.candidates_of(item):
+                yield f"  {text}"
+
+    def candidates_of(self, item: Item, known: Mapping[str, int] | None = None) -> Iterator[str]:
+        """A line for each candidate of a group: that it was taken, or why it was not; its cost.
+
+        Args:
+            item: The group.
+            known: Sizes of dimensions, for costs.
+        """
+        candidates = [c for c in self._notes.trace.of(item.group) if c.is_own]
+        last = max((k for k, c in enumerate(candidates) if c.reason is None), default=-1)
+        for k, candidate in enumerate(candidates):
+            cost = candidate.cost
+            if k == last and cost is None and not self._on_device:
+                cost = sizes.total(i.kernel.cost_ns for i in item.own)
+            told = "" if cost is None or self._on_device else f"{value_of(cost, known)!r} ns"
+            text = "  " * candidate.depth + ("taken" if candidate.reason is None else "not")
+            text += f" {candidate.name}{f', {told}' if told else ''}"
+            yield text if candidate.reason is None else f"{text}: {candidate.reason}"
+
+    def passes_of(self, item: Item) -> Iterator[str]:
+        """A line for each planning pass that looked at a group: what it did, and why."""
+        found = [*self._notes.reasons.of(item.group), *self._notes.trace.passes(item.group)]
+        for outcome in found:
+            did = "" if outcome.changed else " did nothing"
+            yield f"{outcome.name}{did}: {outcome.reason}"
 
     def choices_of(self, item: Item) -> Iterator[str]:
-        """The same of one group."""
+        """The kernels of one group, and what libraries may do instead."""
         if item.group not in item.block.made:
             yield "its bodies have kernels of their own"
             return
@@ -230,6 +258,14 @@ class WorkText:
         unit = "warps" if self._on_device and not is_once else "blocks"
         text = f"{name} in {kernel.blocks!r} {unit}{f' ({each})' if each else ''}"
         return f"{text}, once" if is_once else text
+
+
+def value_of(cost: Dim, known: Mapping[str, int] | None) -> Dim:
+    """A size as a number, if all that it depends on is known."""
+    try:
+        return cost if isinstance(cost, int) or not known else sizes.evaluate(cost, known)
+    except (KeyError, ZeroDivisionError):
+        return cost
 
 
 def _walk(

@@ -86,7 +86,7 @@ def find_appended(
     for k, tensor in enumerate(outputs):
         reason = refusal(k, tensor)
         if reasons is not None:
-            reasons.add(INPLACE_APPEND, tensor, reason or _APPENDS, changed=False)
+            reasons.add(INPLACE_APPEND, tensor, reason or _APPENDS, changed=reason is None)
     return list(found.values())
 
 

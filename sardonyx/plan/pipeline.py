@@ -4,7 +4,7 @@ A pass is a record with a name, a sentence, and a function. The kinds of passes 
 function takes:
 
 - `TensorPass`: inputs and outputs of a graph, before anything else.
-- `GroupPass`: the plan of a block so far (`Planned`); gives the next one.
+- `GroupPass`: the plan of a block so far (`BlockPlan`); gives the next one.
 - `Step`: one group, and the plan so far. Steps that stand side by side walk the groups together, as
   the order of a tensor's axes decides on what the groups after it do.
 - `LoopPass`: a loop of the model.
@@ -90,7 +90,7 @@ class PlanSettings:
 
 
 @dataclass(eq=False, frozen=True, slots=True)
-class Planned:
+class BlockPlan:
     """The plan of a block: as much of it as there is.
 
     Attributes:
@@ -127,7 +127,7 @@ class GroupPass:
 
     name: str
     does: str
-    run: Callable[[Planned], Planned]
+    run: Callable[[BlockPlan], BlockPlan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Step:
 
     name: str
     does: str
-    run: Callable[[Group, Planned], Group]
+    run: Callable[[Group, BlockPlan], Group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,19 +185,19 @@ class Operands:
 # -- passes over groups -----------------------------------------------------------------------
 
 
-def _inline(p: Planned) -> Planned:
+def _inline(p: BlockPlan) -> BlockPlan:
     s = p.settings
     roots = find_roots(p.outputs, p.kept, s.separate, integers=s.codes, reasons=s.reasons)
     return replace(p, roots=roots)
 
 
-def _group(p: Planned) -> Planned:
+def _group(p: BlockPlan) -> BlockPlan:
     s = p.settings
     groups = make_groups(p.roots, fuse=s.fuse, apart=s.apart, measured=p.awaited, reasons=s.reasons)
     return replace(p, groups=groups)
 
 
-def _attention(p: Planned) -> Planned:
+def _attention(p: BlockPlan) -> BlockPlan:
     refusal = p.settings.refusal(ATTENTION)
     if refusal is None:
         return replace(p, groups=fuse_attention(p.groups, p.settings.reasons))
@@ -208,7 +208,7 @@ def _attention(p: Planned) -> Planned:
 _HAS_MATRIX_UNITS = Reason("thread blocks and libraries take factors in floats")
 
 
-def _integers(p: Planned) -> Planned:
+def _integers(p: BlockPlan) -> BlockPlan:
     s = p.settings
     if not s.codes:
         _note_all(p, INTEGERS, s.refusal(INTEGERS) or _HAS_MATRIX_UNITS)
@@ -222,7 +222,7 @@ def _integers(p: Planned) -> Planned:
     return replace(p, groups=groups)
 
 
-def _note_all(p: Planned, name: str, reason: Reason) -> None:
+def _note_all(p: BlockPlan, name: str, reason: Reason) -> None:
     if p.settings.reasons is not None:
         for group in p.groups:
             if isinstance(group, Contraction):
@@ -234,7 +234,7 @@ def _note_all(p: Planned, name: str, reason: Reason) -> None:
 _NO_LANES = Reason("thread blocks and libraries take columns as they are")
 
 
-def _swap_operands(group: Group, p: Planned) -> Group:
+def _swap_operands(group: Group, p: BlockPlan) -> Group:
     s = p.settings
     if not isinstance(group, Contraction):
         return group
@@ -251,7 +251,7 @@ def _swap_operands(group: Group, p: Planned) -> Group:
     return group if isinstance(found, Reason) else found
 
 
-def _layouts(group: Group, p: Planned) -> Group:
+def _layouts(group: Group, p: BlockPlan) -> Group:
     s = p.settings
     refusal = s.refusal(LAYOUTS)
     for root, reason, changed in choose_layouts(group, p.orders, fuse=refusal is None):
@@ -371,7 +371,7 @@ def append_in_place(
     return one.run(inputs, outputs, reasons)
 
 
-def run(planned: Planned) -> Planned:
+def run(planned: BlockPlan) -> BlockPlan:
     """The groups of a block, and how what they compute lies in memory."""
     for is_step, some in groupby(PASSES, lambda p: isinstance(p, Step)):
         passes = list(some)
@@ -384,7 +384,7 @@ def run(planned: Planned) -> Planned:
     return planned
 
 
-def walk(planned: Planned, steps: list[Step]) -> Planned:
+def walk(planned: BlockPlan, steps: list[Step]) -> BlockPlan:
     """Let steps walk the groups together, one group after the other."""
     found = replace(planned, groups=[], orders=dict(planned.orders))
     for group in planned.groups:
@@ -394,10 +394,10 @@ def walk(planned: Planned, steps: list[Step]) -> Planned:
     return found
 
 
-def arrange(groups: list[Group], settings: PlanSettings) -> Planned:
+def arrange(groups: list[Group], settings: PlanSettings) -> BlockPlan:
     """What the steps alone make of groups: factors in their places, and orders of axes."""
     steps = [p for p in PASSES if isinstance(p, Step)]
-    return walk(Planned(settings, [], groups=groups), steps)
+    return walk(BlockPlan(settings, [], groups=groups), steps)
 
 
 def prepare_operands(

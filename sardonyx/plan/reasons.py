@@ -37,7 +37,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PassOutcome:
     """What a planning pass did to a group.
 
     Attributes:
@@ -55,7 +55,7 @@ class Reasons:
     """What planning passes did, for people who ask; sessions have none of this."""
 
     def __init__(self) -> None:
-        self._found: dict[Tensor, list[Outcome]] = {}
+        self._found: dict[Tensor, list[PassOutcome]] = {}
 
     def note(self, name: str, group: Group, reason: Reason, *, changed: bool) -> None:
         """A pass looked at a group, which is as it is afterwards."""
@@ -64,12 +64,12 @@ class Reasons:
 
     def add(self, name: str, tensor: Tensor, reason: Reason, *, changed: bool) -> None:
         """The same of what one tensor's memory is, or is written by."""
-        self._found.setdefault(tensor, []).append(Outcome(name, changed, reason))
+        self._found.setdefault(tensor, []).append(PassOutcome(name, changed, reason))
 
-    def of(self, group: Group) -> list[Outcome]:
+    def of(self, group: Group) -> list[PassOutcome]:
         """What became of a group, in the order of the passes."""
         return list(dict.fromkeys(self._outcomes(r.tensor for r in group.roots)))
 
-    def _outcomes(self, tensors: Iterable[Tensor]) -> Iterator[Outcome]:
+    def _outcomes(self, tensors: Iterable[Tensor]) -> Iterator[PassOutcome]:
         for tensor in tensors:
             yield from self._found.get(tensor, ())

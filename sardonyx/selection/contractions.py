@@ -10,6 +10,7 @@ from sardonyx.base import sizes
 from sardonyx.base.forks import compiling
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.representation import value_type
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.kernel.matmul.long_sums import is_long
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.blockwise import Blockwise, in_blocks
@@ -230,6 +231,19 @@ def _own_kernel(task: ContractionTask) -> list[Invocation]:
     return own_kernel(task.selector, task.group, task.strides, task.is_fixed)
 
 
+def _own_cost(task: ContractionTask) -> Dim | None:
+    selector = task.selector
+    if selector.block_sizes.tiling is not None or integer_factors(task.group) is not None:
+        return None
+    if roles(task.group) is None:
+        return None
+    canonical = selector.canonical(task.group, task.strides)
+    assert isinstance(canonical.group, Contraction)  # noqa: S101 - narrows the type
+    return ContractionSchedule(
+        canonical.group, canonical.strides, selector.options.lanes, selector.block_sizes
+    ).cost_ns()
+
+
 _Row = Candidate[ContractionTask, list[Invocation]]
 
 #: A library, where there is one. The kernel that computes the same stays for what it cannot do.
@@ -240,6 +254,6 @@ PRODUCTS: Table[ContractionTask, list[Invocation]] = (
     Candidate("a sum in each lane", _no_lanes, _lanes),
     Candidate("product of any sizes", _not_general, _general),
     Candidate("product of codes in blocks", _not_in_blocks, _in_blocks),
-    Candidate("kernel of its own", always, _own_kernel),
+    Candidate("kernel of its own", always, _own_kernel, _own_cost),
 )
 CONTRACTIONS: Table[ContractionTask, list[Invocation]] = (LIBRARY, *PRODUCTS)

@@ -20,7 +20,7 @@ from sardonyx.plan.joined import Joined, joined
 from sardonyx.plan.reasons import Reason
 from sardonyx.selection.invocation import Invocation, is_constant
 from sardonyx.selection.layers import LayerKeeper, Layers
-from sardonyx.selection.table import Candidate, Table, Trace, always, choose
+from sardonyx.selection.table import Candidate, SelectionTrace, Table, always, choose
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class KernelCache:
 
     options: SelectionOptions
     kept: LayerKeeper | None = None
-    trace: Trace | None = None
+    trace: SelectionTrace | None = None
     packed: PackedBuffers = field(default_factory=PackedBuffers)
     _names: KernelNames = field(default_factory=KernelNames)
     _canonical: LatestCanonical = field(default_factory=LatestCanonical)
@@ -144,7 +144,8 @@ class KernelCache:
         if self.trace is None:
             return choose(GROUPS, task)
         with self.trace.group(group, task.structure):
-            return choose(GROUPS, task, self.trace)
+            has_parts = isinstance(group, LoopNest) and not task.is_alone
+            return choose(GROUPS, task, self.trace if has_parts else None)
 
 
 class _GroupTask:
@@ -217,5 +218,5 @@ def _whole(task: _GroupTask) -> Sequence[Invocation]:
 #: How kernels are found for a group: part by part, or by what computes groups of its kind.
 GROUPS: Table[_GroupTask, Sequence[Invocation]] = (
     Candidate("part by part", _no_parts, _parts),
-    Candidate("by its structure", always, _whole),
+    Candidate("as a whole", always, _whole),
 )

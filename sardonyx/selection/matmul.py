@@ -14,7 +14,7 @@ from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.pad_input import LEAST_ON_DEVICE, LEAST_RUN
 from sardonyx.plan.pipeline import Operands, prepare_operands
-from sardonyx.plan.reasons import Outcome
+from sardonyx.plan.reasons import PassOutcome
 from sardonyx.selection.general_contraction import GeneralContraction
 from sardonyx.selection.invocation import Invocation, invocation_of
 from sardonyx.selection.kernel_record import KernelRecord
@@ -57,7 +57,7 @@ def own_kernel(
     for one, after, refusal in prepare_operands(group, work.operands):
         if selector.trace is not None:
             reason = one.why if refusal is None else refusal
-            selector.trace.passed(Outcome(one.name, refusal is None, reason))
+            selector.trace.passed(PassOutcome(one.name, refusal is None, reason))
         work.group = group = after
     key, canonical = work.key
     kernel = selector.kernel_of(key, lambda: _built(selector, canonical, fixed))

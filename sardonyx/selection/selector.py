@@ -37,7 +37,7 @@ from sardonyx.selection.layers import PACKED
 from sardonyx.selection.loop_nests import LOOP_NESTS, LoopNestTask, kind_of
 from sardonyx.selection.matmul import PRODUCT
 from sardonyx.selection.packing import Packings
-from sardonyx.selection.table import Trace, choose
+from sardonyx.selection.table import SelectionTrace, choose
 from sardonyx.selection.variants import DEFAULT, Variant
 from sardonyx.tensor.arithmetic import constant
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer
@@ -85,7 +85,7 @@ class KernelSelector:
     masks: dict[Map, Buffer] = field(default_factory=dict)
     _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
-    trace: Trace | None = None
+    trace: SelectionTrace | None = None
     _windows: Remembered[GeneralLoopNest] | None = None
     _maps: Remembered[GeneralLoopNest] | None = None
     _products: dict[bool, Remembered[GeneralContraction]] = field(default_factory=dict)

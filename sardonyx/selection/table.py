@@ -2,8 +2,8 @@
 
 A table is a tuple of `Candidate`s. `choose` walks it: the first candidate without a reason against
 it is built, and the last one takes whatever is left. A candidate that builds may walk a further
-table. In a session nothing else happens; a `Trace` also takes note of each candidate, with its
-reason and its cost.
+table. In a session nothing else happens; a `SelectionTrace` also takes note of each candidate,
+with its reason and its cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.reasons import Outcome, Reason
+from sardonyx.plan.reasons import PassOutcome, Reason
 
 if TYPE_CHECKING:
     from sardonyx.plan.groups import Group
@@ -60,7 +60,7 @@ def always(task: Any) -> Reason | None:
     return None
 
 
-def choose(table: Table[_Task, _Made], task: _Task, trace: Trace | None = None) -> _Made:
+def choose(table: Table[_Task, _Made], task: _Task, trace: SelectionTrace | None = None) -> _Made:
     """What the first candidate builds that there is no reason against."""
     if trace is not None:
         return trace.choose(table, task)
@@ -79,12 +79,14 @@ class Considered:
         reason: Why it was not taken; None of the one that was.
         cost: Nanoseconds on one thread by the cost model; None where that is not known.
         is_own: Whether it is for the group itself, rather than for what is packed or copied for it.
+        depth: How many tables lie around the one that it is in.
     """
 
     name: str
     reason: Reason | None
     cost: Dim | None
     is_own: bool
+    depth: int
 
 
 @dataclass(eq=False, slots=True)
@@ -92,10 +94,10 @@ class _Notes:
     """What is known of one group: its candidates, and passes over its operands."""
 
     candidates: list[Considered] = field(default_factory=list)
-    passes: list[Outcome] = field(default_factory=list)
+    passes: list[PassOutcome] = field(default_factory=list)
 
 
-class Trace:
+class SelectionTrace:
     """Takes note of candidates, for people who ask."""
 
     def __init__(self) -> None:
@@ -104,14 +106,14 @@ class Trace:
         self._kernels: dict[object, list[Considered]] = {}
         self._now = _Notes()
         self._owner: Group | None = None
-        self._is_own = True
+        self._is_own, self._depth = True, 0
 
     def of(self, group: Group) -> list[Considered]:
         """The candidates of a group, each once, in the order in which they were looked at."""
         notes = self._groups.get(group, _Notes())
         return list({(c.name, c.is_own): c for c in reversed(notes.candidates)}.values())[::-1]
 
-    def passes(self, group: Group) -> list[Outcome]:
+    def passes(self, group: Group) -> list[PassOutcome]:
         """What planning passes did to its operands."""
         return list(self._groups.get(group, _Notes()).passes)
 
@@ -144,13 +146,15 @@ class Trace:
                 reason = Reason("{} comes first", taken.name)
             elif reason is None:
                 taken = row
-            self._now.candidates.append(Considered(row.name, reason, cost, is_own))
+            self._now.candidates.append(Considered(row.name, reason, cost, is_own, self._depth))
         assert taken is not None, f"no row of a table takes {task}"  # noqa: S101 - see `choose`
         before, self._is_own = self._is_own, is_own
+        self._depth += 1
         try:
             return taken.build(task)
         finally:
             self._is_own = before
+            self._depth -= 1
 
     def _is_for_owner(self, task: object) -> bool:
         """Whether a task is about the group that gets its kernels; parts of a task are as it is."""
@@ -172,7 +176,7 @@ class Trace:
             replace(c, is_own=self._is_own) for c in self._kernels.get(key, ())
         ]
 
-    def passed(self, outcome: Outcome) -> None:
+    def passed(self, outcome: PassOutcome) -> None:
         """A planning pass looked at the operands of the group that gets its kernels."""
         if self._is_own:
             self._now.passes.append(outcome)

@@ -34,6 +34,7 @@ _MORE_IS_WORTH = {2: 0.9, 4: 0.8}
 
 _OFF = Reason("transformed tiles are switched off")
 _NOT_WALKED = Reason("its rows are copied, or not summed in float32")
+_NO_WINDOW = Reason("its left factor has no windows")
 _UNKNOWN = Reason("only a run knows its channels")
 _STEPS = Reason("its windows move by more than their taps, so that tiles do not overlap")
 
@@ -92,6 +93,8 @@ def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> Winog
     depth, column = s.depth_extent, extent_of(s.column)
     if s.element != F32 or not s.direct or s.is_long:
         return _NOT_WALKED
+    if not s.taps:
+        return _NO_WINDOW
     if len(s.taps) != 2:
         return Reason("its windows have {} axes of taps, not 2", len(s.taps))
     if not isinstance(depth, int) or not isinstance(column, int):
@@ -111,8 +114,7 @@ def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> Winog
         image.append(along[0][0])
         apart.append(along[0][1])
     others = tuple(v for v in s.rows if v not in image)
-    best = math.inf
-    form: WinogradTiles | Reason = _OFF
+    best, tiles, tried_cycles = math.inf, None, list[float]()
     for size, worth in _MORE_IS_WORTH.items():
         tried = WinogradTiles(
             size, (image[0], image[1]), (s.taps[0], s.taps[1]), (apart[0], apart[1]), others, 0
@@ -121,12 +123,13 @@ def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> Winog
             return _with_sizes(s, tried, depth, most_tiles)
         best = min(best, _direct_cycles(s, tried, depth * column))
         cycles = _cycles(s, tried, depth, column)
+        tried_cycles.append(cycles)
         if cycles < worth * best:
-            best, form = cycles, _with_sizes(s, tried, depth, most_tiles)
-        elif isinstance(form, Reason):
-            what = "tiles of {} x {} take {:.3g} cycles, not under {} of {:.3g}"
-            form = Reason(what, size, size, cycles, worth, best)
-    return form
+            best, tiles = cycles, _with_sizes(s, tried, depth, most_tiles)
+    if tiles is None:
+        what = "direct sums take {:.3g} cycles, tiles of 2 x 2 {:.3g}, tiles of 4 x 4 {:.3g}"
+        return Reason(what, best, *tried_cycles)
+    return tiles
 
 
 def _apart(s: ContractionSchedule, tap: Dim, row: Dim) -> int:
