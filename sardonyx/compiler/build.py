@@ -177,10 +177,17 @@ def _compile_options(
         choices = keeper.choices
     layers = None if keeper is None else _known_layers(options, units.cache, keeper)
     own = CompileOptions(
-        fuse, winograd, bf16_products, options.branches is not None,
-        options.without | provider.without, provider.accelerator, keeper, layers, choices,
-        lambda kernel: provider.on_kernel(kernel, units),
-    )  # fmt: skip
+        fuse=fuse,
+        winograd=winograd,
+        bf16_products=bf16_products,
+        branches=options.branches is not None,
+        without=options.without | provider.without,
+        accelerator=provider.accelerator,
+        keeper=keeper,
+        layers=layers,
+        choices=choices,
+        on_kernel=lambda kernel: provider.on_kernel(kernel, units),
+    )
     return own, keeper, layers
 
 

@@ -195,7 +195,7 @@ class WorkText:
     # -- choices ------------------------------------------------------------------------------
 
     def choices(self) -> Iterator[str]:
-        """A line for each kernel of each group, and for what libraries may do instead."""
+        """A line for each kernel of each group, for libraries' offers, and for each candidate."""
         for item in self.items:
             outputs = ", ".join(self._names.of(r.buffer) for r in _stored(item.group))
             for text in self.choices_of(item):

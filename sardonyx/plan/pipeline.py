@@ -384,6 +384,11 @@ def run(planned: BlockPlan) -> BlockPlan:
     return planned
 
 
+def plan_beside(tensors: list[Tensor]) -> BlockPlan:
+    """Groups of tensors that a kernel needs beside those of the graph: all are row-major."""
+    return _group(_inline(BlockPlan(PlanSettings(), tensors)))
+
+
 def walk(planned: BlockPlan, steps: list[Step]) -> BlockPlan:
     """Let steps walk the groups together, one group after the other."""
     found = replace(planned, groups=[], orders=dict(planned.orders))
