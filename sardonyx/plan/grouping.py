@@ -62,6 +62,7 @@ def make_groups(
     """
     reach = Reach(roots, measured)
     taken: dict[Materialized, Group] = {}
+    refused: dict[Materialized, Reason] = {}
     for root in roots:
         if isinstance(root.tensor, Contract) and root not in taken:
             found = _epilogue_of(root, taken, apart) if fuse else _SEPARATE
@@ -73,11 +74,13 @@ def make_groups(
                 reasons.note(GROUP, product, why, changed=fused)
     for root in roots:
         if isinstance(root.tensor, Reduce) and root not in taken:
-            rows = LoopNestBuilder(root, reach, taken).build(fuse)
+            builder = LoopNestBuilder(root, reach, taken)
+            builder.refused = None if reasons is None else refused
+            rows = builder.build(fuse)
             for member in rows.roots:
                 taken[member] = rows
             if reasons is not None:
-                why = _NEIGHBOURS if len(rows.stages) > 1 else _NO_NEIGHBOUR
+                why = _NEIGHBOURS if len(rows.stages) > 1 else refused.get(root, _NO_NEIGHBOUR)
                 reasons.note(GROUP, rows, why if fuse else _SEPARATE, changed=len(rows.stages) > 1)
     calls: dict[object, CustomKernel] = {}
     for root in roots:
@@ -94,7 +97,8 @@ def make_groups(
         else:
             taken[root] = pointwise(root)
             if reasons is not None:
-                reasons.add(GROUP, root.tensor, _ALONE if fuse else _SEPARATE, changed=False)
+                why = refused.get(root, _ALONE) if fuse else _SEPARATE
+                reasons.add(GROUP, root.tensor, why, changed=False)
     return _in_order(list(dict.fromkeys(taken.values())), reach)
 
 

@@ -80,6 +80,10 @@ _APPENDED = model_of(
     "g (float[1, P, 16] x, float[1, 2, 16] z) => (float[1, Q, 16] y)"
     " { [n] y = Concat<axis = 1>(x, z) }"
 )
+_ROWS = model_of(
+    "g (float[64, 64] x, float[32, 64] z) => (float[32, 64] y)"
+    " { r = ReduceMax<axes = [1], keepdims = 0>(x) [n] y = Mul(z, r) }"
+)
 _INTEGERS = model_of(
     "g (uint8[64, 64] x) => (int32[64, 64] y) { [n] y = MatMulInteger(x, w) }",
     {"w": np.ones((64, 64), np.int8)},
@@ -92,6 +96,7 @@ CASES: list[tuple[str, onnx.ModelProto, str, bool, str]] = [
     ("inline", _chain(), "avx2", False, "it is a sum, or has loops of its own"),
     ("group", _product(), "avx2", True, "the map that reads the sum is its epilogue"),
     ("group", _chain(), "avx2", False, "no epilogue: what reads the sum is no map"),
+    ("group", _ROWS, "avx2", False, "its axes have other lengths than those of the reduction"),
     ("attention", _attention("Softmax"), "avx2", True, "the softmax of another product's scores"),
     ("attention", _attention("Sigmoid"), "avx2", False, "no softmax between two products"),
     ("attention", _attention("Softmax<axis = 1>"), "avx2", False, "the softmax is not over the"),
