@@ -54,6 +54,12 @@ class AttentionTask:
 
         return accelerated_attention(self.selector, self.group, self.strides, accelerator)
 
+    @property
+    def refusal(self) -> str | None:
+        """Why no library takes it, "" where none was asked; None if one does."""
+        found = self.__dict__.get("offered", "")
+        return found if isinstance(found, str) else None
+
     @cached_property
     def canonical(self) -> Canonical:
         """It over placeholders."""

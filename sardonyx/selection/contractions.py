@@ -84,6 +84,12 @@ class ContractionTask:
 
         return accelerated(self.selector, self.group, self.strides, accelerator)
 
+    @property
+    def refusal(self) -> str | None:
+        """Why no library takes it, "" where none was asked; None if one does."""
+        found = self.__dict__.get("offered", "")
+        return found if isinstance(found, str) else None
+
     @cached_property
     def general(self) -> GeneralContraction | Reason:
         """It for any sizes."""

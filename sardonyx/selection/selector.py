@@ -117,12 +117,12 @@ class KernelSelector:
         if isinstance(group, Attention):
             attention = AttentionTask(self, group, strides)
             made = choose(ATTENTIONS, attention, self.trace)
-            _note(made[-1], attention, "")
+            _note(made[-1], attention.refusal, "")
             return made
         contraction = ContractionTask(self, group, strides)
         made = choose(CONTRACTIONS, contraction, self.trace)
         is_product = made[-1].kernel.program.name.startswith(PRODUCT)
-        _note(made[-1], contraction, group.contraction.remark if is_product else "")
+        _note(made[-1], contraction.refusal, group.contraction.remark if is_product else "")
         return made
 
     def canonical(self, group: Shareable, strides: dict[Tensor, tuple[Dim, ...]]) -> Canonical:
@@ -300,9 +300,8 @@ def _kept_as(key: object, kind: str | None, variant: Variant) -> tuple[object, .
     return (key, kind) if variant == DEFAULT else (key, kind, *variant.to_numbers().items())
 
 
-def _note(made: Invocation, task: AttentionTask | ContractionTask, remark: str) -> None:
+def _note(made: Invocation, refusal: str | None, remark: str) -> None:
     """Say why no library does what a kernel does, and why it is not computed on integers."""
-    offered = task.__dict__.get("offered", "")
-    if isinstance(offered, str):
-        refused = f"no library does it: {offered}" if offered else ""
+    if refusal is not None:
+        refused = f"no library does it: {refusal}" if refusal else ""
         made.note = "; ".join(text for text in (refused, remark) if text)
