@@ -66,6 +66,42 @@ def test_import_direction(path: Path) -> None:
         assert RANK[folder] <= RANK[own], f"{own} must not import {module}"
 
 
+#: Functions that planning passes consist of: plan decides, and others ask `plan.pipeline`.
+PASSES = {
+    "find_roots", "make_groups", "fuse_attention", "as_integers", "choose_layouts",
+    "with_long_columns", "with_whole_image", "with_borders", "in_order", "with_numbers",
+    "taken_over", "rings_of", "find_appended",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_passes_are_run_by_their_list(path: Path) -> None:
+    if path.relative_to(PACKAGE).parts[0] == "plan":
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sardonyx.plan."):
+            wrong = PASSES & {alias.name for alias in node.names}
+            assert not wrong, f"plan.pipeline runs {', '.join(sorted(wrong))}"
+
+
+#: Modules of `plan` that those below selection read: data, and what is said of it.
+PLAN_DATA = {
+    "axes", "blockwise", "codes", "cuts", "groups", "inline", "layout",
+    "plan", "reasons", "roles", "swap_operands",
+}  # fmt: skip
+
+
+def test_kernels_know_no_passes() -> None:
+    found = {
+        module.split(".")[2]
+        for path in FILES
+        if path.relative_to(PACKAGE).parts[0] in ("kernel", "llvm", "link", "workers", "targets")
+        for module, _ in _imports(path)
+        if module.startswith("sardonyx.plan.")
+    }
+    assert found <= PLAN_DATA, found - PLAN_DATA
+
+
 def test_what_decides_on_code_is_in_its_digest() -> None:
     """The rest is what the engine must not import."""
     assert {folder for folder, rank in RANK.items() if rank > RANK["compiler"]} == ABOVE

@@ -19,7 +19,7 @@ _EQUAL, _NORMS, _JOIN, _SHARE = (
 )  # fmt: skip
 
 #: What each of onnxruntime's optimisers is here: names of passes (`passes.pipeline`), of planning
-#: (`plan.optional`), and of what is done to a written model alone (`tools.optimizer.simplify`).
+#: (`plan.pipeline`), and of what is done to a written model alone (`tools.optimizer.simplify`).
 #: They stand here as text: a program that only imports loads none of these.
 ACTING: dict[str, tuple[str, ...]] = {
     "CommonSubexpressionElimination": (_EQUAL,),

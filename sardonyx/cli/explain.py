@@ -26,8 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not run the model once on made-up inputs: sizes and memory stay unknown",
     )
-    add("--why", metavar="NODE", help="one node alone: kernel, fusion, layout, expected time")
+    add("--why", metavar="NODE", help="one node alone: kernel, fusion, layout, time")
     add("--target", choices=TARGETS, help="with --why: what to compile for (this machine)")
+    add(
+        "--measure",
+        action="store_true",
+        help="with --why: run the model, and compare its kernels with what the machine can do",
+    )
     add_dimensions(parser)
     add_provider(parser)
     add_threads(parser)
@@ -41,8 +46,11 @@ def run(options: argparse.Namespace) -> int:
     if options.why is not None:
         from sardonyx.tools.why import why_text  # it needs what else comes from the cache
 
-        level, target = options.level, options.target
-        say_text(why_text(options.model, options.why, known=sizes, level=level, target=target))
+        text = why_text(
+            options.model, options.why, known=sizes, level=options.level, target=options.target,
+            measured=options.threads if options.measure else None,
+        )  # fmt: skip
+        say_text(text)
         return 0
     session = open_session(options, options.level)
     found = explain_model(
@@ -65,11 +73,17 @@ def _check(options: argparse.Namespace) -> None:
         if options.target is not None:
             what = "It says what one node is compiled for"
             raise InvalidArgument(message("--target", what, do="Name the node with --why"))
+        if options.measure:
+            what = "It measures the kernels of one node"
+            raise InvalidArgument(message("--measure", what, do="Name the node with --why"))
         return
+    if options.measure and options.target is not None:
+        what = "Kernels are measured on this machine, and --target names what to compile for"
+        raise InvalidArgument(message("--measure", what, do="Leave one of the two out"))
     given = {
         "--nodes": options.nodes, "--verbose": options.verbose, "--json": options.json,
         "--no-run": options.no_run, "--provider": options.provider != "cpu",
-        "--threads": options.threads,
+        "--threads": options.threads and not options.measure,
     }  # fmt: skip
     wrong = ", ".join(name for name, is_given in given.items() if is_given)
     if wrong:

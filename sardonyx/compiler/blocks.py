@@ -11,17 +11,15 @@ from sardonyx.base.object_types import ObjectType
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.plan import optional
-from sardonyx.plan.attention import fuse_attention
+from sardonyx.plan import pipeline
 from sardonyx.plan.facts import FactSums, sums_of
-from sardonyx.plan.grouping import make_groups, pointwise
+from sardonyx.plan.grouping import pointwise
 from sardonyx.plan.groups import CustomKernel, Group
-from sardonyx.plan.inline import Materialized, find_roots
-from sardonyx.plan.inplace_append import Slot
-from sardonyx.plan.integers import as_integers
-from sardonyx.plan.layout import Order, choose_layouts, row_major, strides_in
+from sardonyx.plan.inline import Materialized
+from sardonyx.plan.layout import Order, row_major, strides_in
 from sardonyx.plan.levels import Levels
-from sardonyx.plan.rings import Ring, rings_of, taken_over
+from sardonyx.plan.pipeline import BlockPlan, PlanSettings
+from sardonyx.plan.rings import Ring
 from sardonyx.selection.invocation import Invocation
 from sardonyx.selection.kernel_cache import KernelCache
 from sardonyx.tensor.measuring import Measured
@@ -145,23 +143,18 @@ class Blocks:
 
     Attributes:
         kernel_cache: Makes the kernels.
-        separate: What gets memory and a kernel of its own, if nothing is to be fused.
+        settings: What planning passes go by.
         on_kernel: Called with each kernel that was built.
-        slots: What is written into rooms of inputs, see `plan.inplace_append`.
-        without: Steps of `plan.optional` that are left out.
         seconds: Time by phase.
     """
 
     def __init__(
         self,
         kernel_cache: KernelCache,
-        separate: Container[Tensor] | None = None,
+        settings: PlanSettings,
         on_kernel: Callable[[Kernel], None] = lambda kernel: None,
-        slots: Mapping[Tensor, Slot] | None = None,
-        without: Container[str] = (),
     ) -> None:
-        self.kernel_cache, self.separate, self.on_kernel = kernel_cache, separate, on_kernel
-        self.slots, self.without = slots or {}, without
+        self.kernel_cache, self.settings, self.on_kernel = kernel_cache, settings, on_kernel
         self.seconds: dict[str, float] = {"group": 0.0, "form": 0.0, "emit": 0.0}
 
     def block(
@@ -206,27 +199,17 @@ class Blocks:
         sources = list(dict.fromkeys([*(m.tensor for m in measured.values()), *regions]))
         outside = [o for t in topological([*wanted, *sources]) for o in _outside(t)]
         kept = list(dict.fromkeys([*sources, *outside]))
-        fuse = self.separate is None
-        integers = (
-            fuse and self.kernel_cache.takes_integers and optional.INTEGERS not in self.without
-        )
-        roots = find_roots(wanted, kept, self.separate, integers=integers)
-        # A graph with a call of a library has the address in it, and where rows go always changes.
-        apart = self.slots if self.kernel_cache.options.accelerator is not None else ()
         awaited = {**{symbol: m.tensor for symbol, m in measured.items()}, **ends}
-        groups = make_groups(roots, fuse=fuse, apart=apart, measured=awaited)
-        if fuse and optional.ATTENTION not in self.without:
-            groups = fuse_attention(groups)
-        groups = [as_integers(group) for group in groups] if integers else groups
-        ordered = fuse and optional.LAYOUTS not in self.without
-        orders = choose_layouts(groups, fuse=ordered, lanes=self.kernel_cache.product_lanes)
+        planned = pipeline.run(BlockPlan(self.settings, wanted, kept, awaited))
+        roots, groups, orders = planned.roots, planned.groups, planned.orders
+        slots = self.settings.slots
         self.seconds["group"] += time.perf_counter() - start
         strides: dict[Tensor, tuple[Dim, ...]] = {
             b: strides_in(b.shape, order) for b, order in orders.items()
         }
         for root in roots:
-            if root.tensor in self.slots:
-                strides[root.buffer] = self.slots[root.tensor].strides
+            if root.tensor in slots:
+                strides[root.buffer] = slots[root.tensor].strides
             for source in root.sources:
                 strides.setdefault(source, row_major(source.shape))
         buffers: dict[Tensor, Buffer] = {r.tensor: r.buffer for r in roots}
@@ -289,9 +272,7 @@ class Blocks:
             needed = _sizes(region, call, blocks)
             return RegionWork(region, outside, results, [], blocks, [], last, needed)
         assert isinstance(region, Repetition)  # noqa: S101 - narrows the type for the checker
-        moves = optional.RINGS not in self.without
-        sources = taken_over(region) if moves else {}
-        rings = rings_of(region, sources) if moves else []
+        sources, rings = pipeline.in_rings(group, region, self.settings)
         in_rings = {k for ring in rings for k in ring.members}
         skip = int(region.goes_on)
         kept = {skip + k: region.carried[source].inside for k, source in sources.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.compiler import model_interface
 from sardonyx.compiler.built import Built, preparing_team
-from sardonyx.compiler.compile_graph import Compiled, compile_tensors
+from sardonyx.compiler.compile_graph import DEFAULT, Compiled, TensorGraph, compile_tensors
+from sardonyx.compiler.compile_options import CompileOptions
 from sardonyx.compiler.deciding_shapes import give_decisions, give_outputs, give_shapes
 from sardonyx.compiler.ranks import (
     Fact,
@@ -27,7 +28,6 @@ from sardonyx.compiler.ranks import (
     unranked_inputs,
 )
 from sardonyx.ir.graph import Graph
-from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.loader.load import load
 from sardonyx.loader.runs import reading_with
 from sardonyx.native import functions
@@ -37,12 +37,12 @@ from sardonyx.ops.core.lower import LoweredGraph, lower
 from sardonyx.passes.dimensions import denotations, fix_denoted, separate_dimensions
 from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.facts import PlanFacts, nodes_of, operators_of, used_operators
-from sardonyx.plan.inplace_append import InplaceAppend, Slot, find_appended
+from sardonyx.plan.inplace_append import InplaceAppend, Slot
+from sardonyx.plan.pipeline import append_in_place
 from sardonyx.plan.plan import Appended, SizeSource
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.declared import ModelMetadata, ValueInfo
 from sardonyx.runtime.provider import Provider
-from sardonyx.selection.variants import Choices
 from sardonyx.store.constants import Constants
 from sardonyx.store.machine_code import Units
 from sardonyx.store.model_record import ModelRecord
@@ -52,10 +52,7 @@ from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from sardonyx.compiler.options import EngineOptions
-    from sardonyx.plan.vendor_offers import Accelerator
     from sardonyx.plugins.claims import Claims
-    from sardonyx.selection.kernel_record import Keeper
-    from sardonyx.selection.layers import LayerKeeper
     from sardonyx.store.cache import Cache
     from sardonyx.store.kernel_store import KernelStore
     from sardonyx.store.layer_store import LayerStore
@@ -120,21 +117,11 @@ def build_model(
             graph = Graph(graph.name)  # there is nothing to compile yet
             lowered, claims = _lowered(graph, options, phases, join)
     provider.check(lowered)
-    fuse = options.optimization_level > 0
-    winograd = fuse and options.winograd
-    bf16_products = options.bf16_products and _has_halves(provider.target)
-    appended = _appended(graph, lowered) if fuse and not options.fed else []
+    may_append = options.optimization_level > 0 and not options.fed
+    appended = _appended(graph, lowered) if may_append else []
     growable_buffers = appended if options.in_growable_buffers else []
-    keeper = provider.keeper(units, winograd=winograd, bf16_products=bf16_products)
-    layers = None if keeper is None else _known_layers(options, units.cache, keeper)
-    compiled, places = compile_lowered(
-        graph, lowered, provider.target, fuse=fuse, winograd=winograd,
-        accelerator=provider.accelerator, bf16_products=bf16_products,
-        on_kernel=lambda kernel: provider.on_kernel(kernel, units),
-        branches=options.branches is not None,
-        appended=growable_buffers, keeper=keeper, choices=_choices(options, keeper),
-        without=options.without | provider.without, layers=layers,
-    )  # fmt: skip
+    own, keeper, layers = _compile_options(options, provider, units)
+    compiled, places = compile_lowered(graph, lowered, provider.target, own, growable_buffers)
     timings.update(compiled.seconds)
     _log_host(compiled)
     generated = provider.generate(compiled, phases, units)
@@ -174,10 +161,34 @@ def build_model(
     return Built(record, generated, constants, kernels, facts, claims, is_own, read)
 
 
-def _choices(options: EngineOptions, keeper: KernelStore | None) -> Choices | None:
-    if options.choices is not None:
-        return options.choices
-    return None if keeper is None else keeper.choices
+def _compile_options(
+    options: EngineOptions, provider: Provider, units: Units
+) -> tuple[CompileOptions, KernelStore | None, LayerStore | None]:
+    """What a session's options, and its provider, mean for kernels and plans.
+
+    With the libraries of kernels and layers that are to be written, if there are any.
+    """
+    fuse = options.optimization_level > 0
+    winograd = fuse and options.winograd
+    bf16_products = options.bf16_products and _has_halves(provider.target)
+    keeper = provider.keeper(units, winograd=winograd, bf16_products=bf16_products)
+    choices = options.choices
+    if choices is None and keeper is not None:
+        choices = keeper.choices
+    layers = None if keeper is None else _known_layers(options, units.cache, keeper)
+    own = CompileOptions(
+        fuse=fuse,
+        winograd=winograd,
+        bf16_products=bf16_products,
+        branches=options.branches is not None,
+        without=options.without | provider.without,
+        accelerator=provider.accelerator,
+        keeper=keeper,
+        layers=layers,
+        choices=choices,
+        on_kernel=lambda kernel: provider.on_kernel(kernel, units),
+    )
+    return own, keeper, layers
 
 
 def _known_layers(
@@ -261,28 +272,12 @@ def compile_lowered(
     graph: Graph,
     lowered: LoweredGraph,
     target: Target,
-    *,
-    fuse: bool = True,
-    winograd: bool = True,
-    accelerator: Accelerator | None = None,
-    bf16_products: bool = False,
-    on_kernel: Callable[[Kernel], None] = lambda kernel: None,
-    branches: bool = False,
+    options: CompileOptions = DEFAULT,
     appended: Sequence[Appended] = (),
-    keeper: Keeper | None = None,
-    choices: Choices | None = None,
-    without: Container[str] = (),
-    layers: LayerKeeper | None = None,
 ) -> tuple[Compiled, list[int]]:
     """Plan a lowered graph; also, for each output, which output of the plan it is.
 
-    Without `fuse` what a node gives lies in memory, and no kernel works for two nodes. With
-    `winograd` convolutions may be computed with fewer, but less exact, products. With
-    `bf16_products` factors of products in float32 are rounded to bfloat16. `on_kernel` is called
-    with each kernel that was built. With `branches` threads may walk independent branches. Outputs
-    that are `appended` are written into rooms of inputs, and are no results. `keeper` has kernels
-    of other models; `choices` says which are built otherwise than the cost model would. `without`
-    are steps of `plan.optional` that are left out. `layers` has what groups of other models became.
+    Outputs that are `appended` are written into growable buffers of inputs, and are no results.
     """
     results = [(v, lowered.outputs[v]) for v in graph.outputs]  # one may be there twice
     unique = list(dict.fromkeys(t for _, t in results))
@@ -296,11 +291,11 @@ def compile_lowered(
         inputs, outputs, slots = moved.inputs, moved.outputs, moved.slots
         origins = moved.origins(lowered.origins)
         unique = [t for k, t in enumerate(unique) if k not in {a.output for a in rows}]
-    compiled = compile_tensors(
-        outputs, inputs, lowered.assumptions, target, origins,
-        lowered.measured, lowered.ends, None if fuse else lowered.results, winograd,
-        accelerator, bf16_products, on_kernel, branches, slots, keeper, choices, without, layers,
+    whole = TensorGraph(
+        outputs, inputs, lowered.assumptions, origins, lowered.measured, lowered.ends,
+        lowered.results, slots,
     )  # fmt: skip
+    compiled = compile_tensors(whole, target, options)
     made = tuple(SizeSource(shape, size, who) for (shape, size), who in lowered.makers.items())
     compiled.main = replace(compiled.main, makers=made)
     return compiled, [unique.index(t) for _, t in results if t in unique]
@@ -310,7 +305,7 @@ def _appended(graph: Graph, lowered: LoweredGraph) -> list[Appended]:
     """The outputs that continue an input, where no size comes from data."""
     if lowered.measured or lowered.ends:
         return []
-    return find_appended(
+    return append_in_place(
         [lowered.inputs[v] for v in graph.inputs], [lowered.outputs[v] for v in graph.outputs]
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx.base.log import get_logger, remark
+from sardonyx.base.records import dataclass
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.engine import Engine, UnrankedEngine
 from sardonyx.runtime.executable import Executable
@@ -81,20 +82,34 @@ def read_engine(
     return engine_of(record, executable, timings)
 
 
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where an engine is kept.
+
+    Attributes:
+        cache: The disk cache; None to keep nothing there.
+        key: Of the model; None to keep nothing there.
+        kept: Takes the plan, for models that differ in weights alone.
+    """
+
+    cache: Cache | None = None
+    key: str | None = None
+    kept: StoredPlan | None = None
+
+
+NOWHERE = Destination()
+
+
 def write_engine(
     built: Built,
     provider: Provider,
-    cache: Cache | None,
-    key: str | None,
     team: Team,
     timings: dict[str, float],
     budget: Budget,
-    kept: StoredPlan | None = None,
+    to: Destination = NOWHERE,
 ) -> Engine:
-    """The engine of a model that was compiled; it is kept under `key` if there is one.
-
-    Its plan is given to `kept`, for models that differ in weights alone.
-    """
+    """The engine of a model that was compiled; it is kept where `to` says."""
+    cache, key, kept = to.cache, to.key, to.kept
     start = time.perf_counter()
     entry = None if cache is None or key is None else _Writing(cache, key, team.threads)
     constants = None if entry is None else entry.constants(built)

@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.compiler.assembler import PlanWriter
 from sardonyx.compiler.blocks import Blocks, WorkBlock
+from sardonyx.compiler.compile_options import CompileOptions
 from sardonyx.compiler.preparing import prepare
-from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Program
 from sardonyx.plan.facts import CommandFacts
 from sardonyx.plan.groups import Group
 from sardonyx.plan.inline import COMPUTED
 from sardonyx.plan.inplace_append import Slot
+from sardonyx.plan.pipeline import PlanSettings
 from sardonyx.plan.plan import Plan
 from sardonyx.selection.invocation import Invocation
 from sardonyx.selection.kernel_cache import KernelCache, SelectionOptions
-from sardonyx.selection.layers import LayerKeeper
-from sardonyx.selection.variants import Choices
 from sardonyx.store.preparation import Preparation
 from sardonyx.targets.target import Target
 from sardonyx.tensor.measuring import Measured
 from sardonyx.tensor.tensor import Buffer, Tensor
-
-if TYPE_CHECKING:
-    from sardonyx.plan.vendor_offers import Accelerator
-    from sardonyx.selection.kernel_record import Keeper
 
 
 @dataclass(eq=False, slots=True)
@@ -79,80 +73,74 @@ class Compiled:
         return list(found.values())
 
 
-def compile_tensors(
-    outputs: list[tuple[str, Tensor]],
-    inputs: list[tuple[str, Buffer]],
-    guards: Mapping[tuple[Dim, Dim], str],
-    target: Target,
-    origins: dict[Tensor, tuple[str, ...]] | None = None,
-    measured: Mapping[Dim, Measured] | None = None,
-    ends: Mapping[Dim, Tensor] | None = None,
-    separate: Container[Tensor] | None = None,
-    winograd: bool = False,
-    accelerator: Accelerator | None = None,
-    bf16_products: bool = False,
-    on_kernel: Callable[[Kernel], None] = lambda kernel: None,
-    branches: bool = False,
-    slots: Mapping[Tensor, Slot] | None = None,
-    keeper: Keeper | None = None,
-    choices: Choices | None = None,
-    without: Container[str] = (),
-    layers: LayerKeeper | None = None,
-) -> Compiled:
-    """Plan everything that `outputs` need.
+@dataclass(eq=False, frozen=True, slots=True)
+class TensorGraph:
+    """What is computed.
 
-    Args:
+    Attributes:
         outputs: Names and tensors, in the caller's order; one tensor may appear twice.
         inputs: Names and buffers of the feeds.
         guards: Pairs of sizes that were assumed equal, and why.
-        target: What to generate code for.
         origins: Names of the ONNX nodes behind each tensor.
         measured: Where the symbols that a run measures come from.
         ends: The region whose end brings a symbol.
-        separate: What gets memory and a kernel of its own, if nothing is to be fused.
-        winograd: Whether convolutions may be computed with fewer, but less exact, products.
-        accelerator: Who has libraries.
-        bf16_products: Whether factors of products in float32 are rounded to bfloat16.
-        on_kernel: Called with each kernel that was built.
-        branches: Whether threads may walk independent branches.
-        slots: Those of `outputs` that are written into rooms of inputs: they are no results.
-        keeper: Has kernels of other models.
-        choices: Which kernels are built otherwise than the cost model would.
-        without: Steps of `plan.optional` that are left out.
-        layers: Has what groups of other models became.
+        results: What nodes give: it gets memory and a kernel of its own if nothing is fused.
+        slots: Those of `outputs` that are written into growable buffers: they are no results.
     """
-    options = SelectionOptions(
-        target.lanes(32), target.block_sizes, winograd, target.has_dots, accelerator, bf16_products,
-        keeper, choices,
+
+    outputs: Sequence[tuple[str, Tensor]]
+    inputs: Sequence[tuple[str, Buffer]]
+    guards: Mapping[tuple[Dim, Dim], str] = field(default_factory=dict)
+    origins: Mapping[Tensor, tuple[str, ...]] = field(default_factory=dict)
+    measured: Mapping[Dim, Measured] = field(default_factory=dict)
+    ends: Mapping[Dim, Tensor] = field(default_factory=dict)
+    results: Container[Tensor] = ()
+    slots: Mapping[Tensor, Slot] = field(default_factory=dict)
+
+
+#: What `CompileOptions` says if nobody asks for anything.
+DEFAULT = CompileOptions()
+
+
+def compile_tensors(
+    graph: TensorGraph, target: Target, options: CompileOptions = DEFAULT
+) -> Compiled:
+    """Plan everything that the outputs of a graph need."""
+    kernel_cache = KernelCache(
+        SelectionOptions(
+            target.lanes(32), target.block_sizes, options.winograd, target.has_dots,
+            options.accelerator, options.bf16_products, options.keeper, options.choices,
+        ),
+        options.layers, options.trace,
     )  # fmt: skip
-    kernel_cache = KernelCache(options, layers)
-    blocks = Blocks(kernel_cache, separate, on_kernel, slots, without)
-    results = [t for _, t in outputs]
-    block = blocks.block(results, guards, origins or {}, measured or {}, ends or {})
+    # A graph with a call of a library has the address in it, and where rows go always changes.
+    apart = graph.slots if options.accelerator is not None else ()
+    settings = PlanSettings(
+        None if options.fuse else graph.results, options.without, kernel_cache.takes_integers,
+        kernel_cache.product_lanes, apart, graph.slots, options.reasons,
+    )  # fmt: skip
+    blocks = Blocks(kernel_cache, settings, options.on_kernel)
+    results = [t for _, t in graph.outputs]
+    block = blocks.block(results, graph.guards, graph.origins, graph.measured, graph.ends)
     start = time.perf_counter()
-    compiled = _assemble(block, outputs, inputs, kernel_cache, branches, slots or {})
+    compiled = _assemble(block, graph, kernel_cache, options.branches)
     compiled.seconds = {**blocks.seconds, "plan": time.perf_counter() - start}
     return compiled
 
 
 def _assemble(
-    block: WorkBlock,
-    outputs: list[tuple[str, Tensor]],
-    inputs: list[tuple[str, Buffer]],
-    kernel_cache: KernelCache,
-    branches: bool,
-    slots: Mapping[Tensor, Slot],
+    block: WorkBlock, graph: TensorGraph, kernel_cache: KernelCache, branches: bool
 ) -> Compiled:
-    invocations = list(block.invocations())
+    slots, invocations = graph.slots, list(block.invocations())
     fixed = _fixed(invocations, block)
     early = [i for i in invocations if i in fixed]
     used_late = {b for i in invocations if i not in fixed for b in i.reads}
     used_late.update(b for region in block.regions() for b in region.reads)
     used_late.update(b for inner in block.blocks() for b in inner.sources.values())
-    rows = [(name, t, b) for (name, t), b in zip(outputs, block.outputs, strict=True)]
+    rows = [(name, t, b) for (name, t), b in zip(graph.outputs, block.outputs, strict=True)]
     final = [(name, b) for name, t, b in rows if t not in slots]
     parts = {b: (slots[t].room, slots[t].offset) for _, t, b in rows if t in slots}
-    writer = PlanWriter(inputs, final, fixed, branches, parts)
+    writer = PlanWriter(graph.inputs, final, fixed, branches, parts)
     writer.write(block)
     main = writer.plan()
     return Compiled(

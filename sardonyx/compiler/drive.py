@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,7 +31,7 @@ from sardonyx.base.interning import patient, remove_gone
 from sardonyx.base.interrupt import counting, watching
 from sardonyx.base.log import get_logger, scope
 from sardonyx.base.resources import refusal
-from sardonyx.compiler.cached_engines import read_engine, repeat_remarks, write_engine
+from sardonyx.compiler.cached_engines import Destination, read_engine, repeat_remarks, write_engine
 from sardonyx.compiler.options import EngineOptions
 from sardonyx.cpu.provider import CpuProvider
 from sardonyx.cpu.threads import team_of
@@ -167,13 +167,19 @@ def _create(source: Any, options: EngineOptions) -> Engine:
             kept, built = _kept_plan(source, options, provider, timings, budget, cache)
         loads = engine is None and built is None
         if engine is None:
-            with compiled(source, options, provider, timings, budget, cache, built) as built:
+            made = (
+                compiled(source, options, provider, timings, budget, cache)
+                if built is None
+                else nullcontext(built)
+            )
+            with made as built:
                 if key is not None and state_of(source) != state:
                     what = "the model's file was replaced while it was read: it is not cached"
                     _logger.warning(what)
                     key = None
                 key = None if built.is_own else key
-                engine = write_engine(built, provider, cache, key, team, timings, budget, kept)
+                to = Destination(cache, key, kept)
+                engine = write_engine(built, provider, team, timings, budget, to)
                 engine.claims = built.claims
     finally:
         remembering.forget()
@@ -261,15 +267,8 @@ def compiled(
     timings: dict[str, float],
     budget: Budget,
     cache: Cache | None,
-    known: Built | None = None,
 ) -> Iterator[Built]:
-    """A compiled model; inside the block its code is completed and its constants are made.
-
-    It is the one that is known already, if one is.
-    """
-    if known is not None:
-        yield known
-        return
+    """A compiled model; inside the block its code is completed and its constants are made."""
     with paused(), units_for(cache, source, state_of(source)) as units:
         tables = partial(budget.take, purpose="tables that operators need")
         with counting(tables, budget.give):

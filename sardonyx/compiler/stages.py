@@ -9,8 +9,9 @@ from sardonyx.base.printable import printable_lines
 from sardonyx.base.records import dataclass
 from sardonyx.compiler.build import compile_lowered
 from sardonyx.compiler.compile_graph import Compiled
+from sardonyx.compiler.compile_options import CompileOptions
 from sardonyx.compiler.targets import DEVICES, PROCESSORS, target_of
-from sardonyx.compiler.text_groups import OfferNotes, WorkText
+from sardonyx.compiler.text_groups import Notes, OfferNotes, WorkText
 from sardonyx.compiler.text_tensors import tensors_text
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.text import graph_text
@@ -22,8 +23,11 @@ from sardonyx.llvm.ptx import emit_ptx, text_for_ptx
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import LoweredGraph, lower
 from sardonyx.passes.pipeline import PASSES, optimise
-from sardonyx.plan import optional
+from sardonyx.plan.pipeline import append_in_place
 from sardonyx.plan.plan import Command, Plan
+from sardonyx.plan.reasons import Reasons
+from sardonyx.plan.rings import RINGS
+from sardonyx.selection.table import SelectionTrace
 from sardonyx.targets.target import Target, host_target
 
 #: In the order in which a model goes through them.
@@ -118,11 +122,14 @@ def _planned(
     target = host_target() if name is None else target_of(name)
     is_device = name in DEVICES
     offers = OfferNotes() if is_device else None
-    without = (optional.RINGS,) if is_device else ()  # as `cuda.provider` plans
-    compiled, _ = compile_lowered(
-        graph, lowered, target, fuse=fuse, winograd=fuse, accelerator=offers, without=without
+    without = frozenset((RINGS,) if is_device else ())  # as `cuda.provider` plans
+    reasons, trace = Reasons(), SelectionTrace()
+    append_in_place(list(lowered.inputs.values()), list(lowered.outputs.values()), reasons)
+    options = CompileOptions(
+        fuse, fuse, accelerator=offers, without=without, reasons=reasons, trace=trace
     )
-    work = WorkText(compiled, lowered, offers, on_device=is_device)
+    compiled, _ = compile_lowered(graph, lowered, target, options)
+    work = WorkText(compiled, lowered, Notes(offers, reasons, trace), on_device=is_device)
     return Planned(compiled, work, target)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 
+from sardonyx.base import sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.compiler.blocks import RegionWork, WorkBlock
@@ -15,8 +17,10 @@ from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest
 from sardonyx.plan.inline import Materialized
 from sardonyx.plan.layout import strides_in
+from sardonyx.plan.reasons import Reasons
 from sardonyx.plan.vendor_offers import Offer
 from sardonyx.selection.invocation import Invocation
+from sardonyx.selection.table import SelectionTrace
 from sardonyx.tensor.region import Branches, Repetition
 from sardonyx.tensor.tensor import Buffer, Tensor
 
@@ -93,6 +97,21 @@ def _result_of(offer: Offer) -> Tensor | None:
     return None
 
 
+@dataclass(eq=False, frozen=True, slots=True)
+class Notes:
+    """What was noted while a plan was made.
+
+    Attributes:
+        offers: What was offered to libraries; None where a target has none.
+        reasons: What planning passes did, and why.
+        trace: Which candidates selection looked at, and why not.
+    """
+
+    offers: OfferNotes | None = None
+    reasons: Reasons = field(default_factory=Reasons)
+    trace: SelectionTrace = field(default_factory=SelectionTrace)
+
+
 class WorkText:
     """Prints the work of one plan.
 
@@ -102,7 +121,7 @@ class WorkText:
     Args:
         compiled: The plan.
         lowered: What it computes: values of the file have names there.
-        offers: What was offered to libraries; None where a target has none.
+        notes: What was noted while it was made.
         on_device: Whether it is for a GPU, where parts of kernels' work are warps.
     """
 
@@ -110,11 +129,11 @@ class WorkText:
         self,
         compiled: Compiled,
         lowered: LoweredGraph,
-        offers: OfferNotes | None = None,
+        notes: Notes,
         *,
         on_device: bool = False,
     ) -> None:
-        self._compiled, self._lowered, self._offers = compiled, lowered, offers
+        self._compiled, self._lowered, self._notes = compiled, lowered, notes
         self._on_device = on_device
         self._names = TensorNames(lowered)
         self.items = list(_walk(compiled.block, "", ""))
@@ -176,14 +195,41 @@ class WorkText:
     # -- choices ------------------------------------------------------------------------------
 
     def choices(self) -> Iterator[str]:
-        """A line for each kernel of each group, and for what libraries may do instead."""
+        """A line for each kernel of each group, for libraries' offers, and for each candidate."""
         for item in self.items:
             outputs = ", ".join(self._names.of(r.buffer) for r in _stored(item.group))
             for text in self.choices_of(item):
                 yield f"{item.name} {_kind(item.group)} {outputs}: {text}"
+            for text in self.candidates_of(item):
+                yield f"  {text}"
+
+    def candidates_of(self, item: Item, known: Mapping[str, int] | None = None) -> Iterator[str]:
+        """A line for each candidate of a group: that it was taken, or why it was not; its cost.
+
+        Args:
+            item: The group.
+            known: Sizes of dimensions, for costs.
+        """
+        candidates = [c for c in self._notes.trace.of(item.group) if c.is_own]
+        last = max((k for k, c in enumerate(candidates) if c.reason is None), default=-1)
+        for k, candidate in enumerate(candidates):
+            cost = candidate.cost
+            if k == last and cost is None and not self._on_device:
+                cost = sizes.total(i.kernel.cost_ns for i in item.own)
+            told = "" if cost is None or self._on_device else f"{value_of(cost, known)!r} ns"
+            text = "  " * candidate.depth + ("taken" if candidate.reason is None else "not")
+            text += f" {candidate.name}{f', {told}' if told else ''}"
+            yield text if candidate.reason is None else f"{text}: {candidate.reason}"
+
+    def passes_of(self, item: Item) -> Iterator[str]:
+        """A line for each planning pass that looked at a group: what it did, and why."""
+        found = [*self._notes.reasons.of(item.group), *self._notes.trace.passes(item.group)]
+        for outcome in found:
+            did = "" if outcome.changed else " did nothing"
+            yield f"{outcome.name}{did}: {outcome.reason}"
 
     def choices_of(self, item: Item) -> Iterator[str]:
-        """The same of one group."""
+        """The kernels of one group, and what libraries may do instead."""
         if item.group not in item.block.made:
             yield "its bodies have kernels of their own"
             return
@@ -195,7 +241,8 @@ class WorkText:
         for (name, text), calls in texts.items():
             often = f", {calls} calls" if calls > 1 else ""
             yield f"{text}{often}, {_groups(self._users[name])}"
-        offers = [] if self._offers is None else self._offers.of(item.group)
+        found = self._notes.offers
+        offers = [] if found is None else found.of(item.group)
         yield from dict.fromkeys(map(_offer_text, offers))
         if not offers:
             yield from dict.fromkeys(i.note for i in item.made if i.note)
@@ -211,6 +258,14 @@ class WorkText:
         unit = "warps" if self._on_device and not is_once else "blocks"
         text = f"{name} in {kernel.blocks!r} {unit}{f' ({each})' if each else ''}"
         return f"{text}, once" if is_once else text
+
+
+def value_of(cost: Dim, known: Mapping[str, int] | None) -> Dim:
+    """A size as a number, if all that it depends on is known."""
+    try:
+        return cost if isinstance(cost, int) or not known else sizes.evaluate(cost, known)
+    except (KeyError, ZeroDivisionError):
+        return cost
 
 
 def _walk(

@@ -30,7 +30,7 @@ from sardonyx.plan.identity import Identities
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.timing import KernelTimes
 from sardonyx.selection import matmul
-from sardonyx.selection.selector import COPY
+from sardonyx.selection.loop_nests import COPY
 from sardonyx.selection.variants import CANDIDATES, DEFAULT, Choices, Variant
 from sardonyx.store.tuning_choices import Chosen, Everywhere, Tuned, keep
 
@@ -152,7 +152,7 @@ def _trial(
     with paused(), units_for(cache, source, state_of(source)) as units:
         built = build_for(source, own, provider, {}, budget, units)
         team = team_of(options.threads, options.branches, options.share, options.setup)
-        engine = write_engine(built, provider, None, None, team, {}, budget)
+        engine = write_engine(built, provider, team, {}, budget)
         names, codes = dict[str, str](), dict[str, object]()
         for key, kernel in built.kernels.items():
             name = identities.of(key)

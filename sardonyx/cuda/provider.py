@@ -18,7 +18,6 @@ from sardonyx.cuda.settings import CudaSettings
 from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.link.executable_memory import load_blob
 from sardonyx.llvm.ptx import ptx_target
-from sardonyx.plan import optional
 from sardonyx.plan.plan import Plan
 from sardonyx.plan.vendor_offers import Accelerator
 from sardonyx.runtime.budget import Budget
@@ -59,7 +58,7 @@ class CudaProvider:
 
     #: Where the device controls, what follows a loop takes one more conditional node; calls of
     #: libraries in a graph have the addresses that they were captured with.
-    without: frozenset[str] = frozenset({optional.RINGS})
+    without: frozenset[str] = frozenset({"rings"})  # of `plan.pipeline`, which loads without need
 
     def __init__(self, device_id: int = 0, settings: CudaSettings | None = None) -> None:
         self.device = device(device_id)

@@ -1,6 +1,7 @@
 """Planning: which tensors get memory, what one kernel computes, and how memory is laid out.
 
-Plans are frozen plain data, with sizes that each run's feeds decide.
+Every planning pass is in one list, and gives its reason where it does nothing. Plans are frozen
+plain data, with sizes that each run's feeds decide.
 
-Entry point: `grouping.make_groups`. Read first: `inline.py`, `groups.py` and `plan.py`.
+Entry point: `pipeline.run`. Read first: `pipeline.py`, `groups.py` and `plan.py`.
 """

@@ -12,6 +12,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.plan.groups import Attention, Contraction, Group, LoopNest, Stage
+from sardonyx.plan.reasons import Reason, Reasons
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -19,10 +20,29 @@ from sardonyx.tensor.tensor import Buffer, buffer
 from sardonyx.tensor.traverse import loads_of
 
 _HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
+#: Name of the pass.
+ATTENTION = "attention"
+
+_FUSED = Reason("its left factor is the softmax of another product's scores")
+_COMPUTED = Reason("its left factor is computed where it is read: no softmax lies before it")
+_NO_SOFTMAX = Reason("no softmax between two products")
+_WEIGHTS_USED = Reason("something else reads the softmax")
+_WEIGHTS_TWICE = Reason("its right factor reads the softmax, too")
+_OTHER_AXIS = Reason("the softmax is not over the axis that is summed")
+_NO_SCORES = Reason("the softmax is not of sums of products")
+_SCORES_USED = Reason("something besides the softmax reads the scores")
+_FUSED_BEFORE = Reason("its scores are the result of an attention that is one kernel already")
+_PARTS_OF_AXES = Reason("its axes are parts of those of the softmax")
+_NO_COLUMNS = Reason("queries, keys and values do not have one axis of columns")
+_NOT_FLOAT = Reason("one of its products is not summed in float")
+_CONSTANT = Reason("its keys or values are weights: a product packs them once")
 
 
-def fuse_attention(groups: list[Group]) -> list[Group]:
-    """The groups with every attention as one; their order stays."""
+def fuse_attention(groups: list[Group], reasons: Reasons | None = None) -> list[Group]:
+    """The groups with every attention as one; their order stays.
+
+    `reasons` takes why each contraction became one, or not.
+    """
     writers: dict[object, Group] = {root.buffer: g for g in groups for root in g.roots}
     fused: dict[Group, Attention] = {}
     gone: set[Group] = set()
@@ -32,37 +52,43 @@ def fuse_attention(groups: list[Group]) -> list[Group]:
         whole = _with_whole_axes(group, group.left.at) if group.left.op == "load" else group
         parts = _parts(whole, writers)
         # What weights the values of one attention may be the scores of another: it is fused once.
-        free = parts is not None and parts[0] not in fused
-        attention = _combine(*parts, whole) if parts and free else None
-        if parts and attention:
-            fused[group] = attention
+        found: Attention | Reason
+        if isinstance(parts, Reason):
+            found = parts
+        else:
+            found = _FUSED_BEFORE if parts[0] in fused else _combine(*parts, whole)
+        if isinstance(found, Attention) and not isinstance(parts, Reason):
+            fused[group] = found
             gone.update(parts)
+        if reasons is not None:
+            why = found if isinstance(found, Reason) else _FUSED
+            reasons.note(ATTENTION, group, why, changed=why is _FUSED)
     return [fused.get(g, g) for g in groups if g not in gone]
 
 
 def _parts(
     second: Contraction, writers: dict[object, Group]
-) -> tuple[Contraction, LoopNest] | None:
+) -> tuple[Contraction, LoopNest] | Reason:
     """The product and the softmax that feed the left factor of `second`, and nothing else."""
     if second.left.op != "load":
-        return None
+        return _COMPUTED
     rows = writers.get(second.left.tensor)
     if not isinstance(rows, LoopNest) or not _is_softmax(rows):
-        return None
+        return _NO_SOFTMAX
     final = rows.stages[-1].root
     if final.is_output or final.readers != [second.contraction]:
-        return None
+        return _WEIGHTS_USED
     if any(x.tensor is final.buffer for x in loads_of(second.right)):
-        return None  # the weights are what is weighted, too
+        return _WEIGHTS_TWICE
     if not _is_over_what_is_summed(rows, second):
-        return None
+        return _OTHER_AXIS
     source = _source(rows.stages[0].body)
     first = writers.get(source.tensor) if source is not None else None
-    if not isinstance(first, Contraction) or first.root.is_output:
-        return None
+    if not isinstance(first, Contraction):
+        return _NO_SCORES
     members = set(rows.roots)
-    if any(r not in members for r in first.root.readers):
-        return None
+    if first.root.is_output or any(r not in members for r in first.root.readers):
+        return _SCORES_USED
     return first, rows
 
 
@@ -132,15 +158,15 @@ def _value(stage: Stage) -> Scalar:
     return scalar.load(stage.root.buffer, stage.indices)
 
 
-def _combine(first: Contraction, rows: LoopNest, second: Contraction) -> Attention | None:
-    """Both products in the variables of the second; None where the roles do not fit."""
+def _combine(first: Contraction, rows: LoopNest, second: Contraction) -> Attention | Reason:
+    """Both products in the variables of the second; the reason where the roles do not fit."""
     loops, reduced, weights = second.loops, second.reduced, second.left
     values, epilogue, result = second.right, second.epilogue, second.result
     if len(reduced) != 1 or any(
         i != 0 and (sizes.as_atom(i) is None or sizes.variable(i).kind != "index")
         for i in weights.at
     ):
-        return None
+        return _PARTS_OF_AXES
     key, first = reduced[0], _with_whole_axes(first, first.at)
     depth = tuple(
         sizes.numbered_index(sizes.variable(d).arguments[0], k, "d")
@@ -151,7 +177,7 @@ def _combine(first: Contraction, rows: LoopNest, second: Contraction) -> Attenti
     for own, at in zip(first.at, weights.at, strict=True):
         atom = sizes.as_atom(own)
         if (atom is None) != (at == 0):
-            return None
+            return _PARTS_OF_AXES
         if atom is not None:
             atoms[atom] = at
     query, keys, scores, score = (
@@ -159,21 +185,21 @@ def _combine(first: Contraction, rows: LoopNest, second: Contraction) -> Attenti
     )
     hidden = _hidden(rows, weights, scores)
     if hidden is None:
-        return None
+        return _PARTS_OF_AXES
     if _uses(query, key):
         query, keys = keys, query
     at_rows = [v for v in loops if _uses(query, v) and not _uses(keys, v)]
     columns = [v for v in loops if _uses(values, v) and not _uses(query, v) and not _uses(keys, v)]
     if len(columns) != 1 or _uses(query, key) or not _uses(keys, key):
-        return None
+        return _NO_COLUMNS
     if {first.accumulator.name, second.accumulator.name} != {"float"}:
-        return None
+        return _NOT_FLOAT
     if _is_constant(keys) or _is_constant(values):
-        return None
+        return _CONSTANT
     # Heads that share all keys are independent products like others: queries are beside keys.
     row: Dim = max(at_rows, key=weights.at.index, default=0)
     if row != 0 and _uses(values, row):
-        return None
+        return _NO_COLUMNS
     batch = tuple(v for v in loops if v is not row and v is not columns[0])
     score_token = scalar.make_load(buffer("score", (), score.dtype), ())
     result_token = scalar.make_load(buffer("weighted", (), result.dtype), ())

@@ -10,6 +10,7 @@ of the block. A left factor that is one digit and a scale already is taken as it
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.dtypes import DType
@@ -94,6 +95,7 @@ def in_blocks(group: Contraction) -> Blockwise | None:
         return None
     if not _is_matrix(group.left, sizes.multiply(sizes.product(map(extent_of, rows)), depth)):
         return None
+    axes = _Axes(rows, columns, reduced)
     column = sizes.numbered_index(width, 0, "column")
     best: Blockwise | None = None
     for block in _BLOCKS:
@@ -111,8 +113,16 @@ def in_blocks(group: Contraction) -> Blockwise | None:
         if blocks * block != depth:
             real = scalar.compare("lt", scalar.size(flat), scalar.size(depth))
             left = scalar.select(real, left, 0)
-        best = _blockwise(group, rows, columns, reduced, (column, number, inside), right, left)
+        best = _blockwise(group, axes, (column, number, inside), right, left)
     return best
+
+
+class _Axes(NamedTuple):
+    """Axes of a matrix product."""
+
+    rows: list[Dim]
+    columns: list[Dim]
+    reduced: list[Dim]
 
 
 def _is_matrix(left: Scalar, count: Dim) -> bool:
@@ -125,14 +135,13 @@ def _is_matrix(left: Scalar, count: Dim) -> bool:
 
 def _blockwise(
     group: Contraction,
-    rows: list[Dim],
-    columns: list[Dim],
-    reduced: list[Dim],
+    axes: _Axes,
     variables: tuple[Dim, Dim, Dim],
     right: Weights,
     left: Scalar,
 ) -> Blockwise:
     column, number, inside = variables
+    rows, columns, reduced = axes
     blocks, block = extent_of(number), extent_of(inside)
     assert isinstance(blocks, int) and isinstance(block, int)  # noqa: S101, PT018 - the caller's
     centre, shift = _zero(right)

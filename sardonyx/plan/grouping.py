@@ -11,6 +11,7 @@ from sardonyx.plan.groups import Contraction, CustomKernel, Group, LoopNest, Sta
 from sardonyx.plan.inline import Materialized
 from sardonyx.plan.loop_nest_builder import LoopNestBuilder
 from sardonyx.plan.reach import Reach, loops_over
+from sardonyx.plan.reasons import Reason, Reasons
 from sardonyx.tensor.composition import bind
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
@@ -25,6 +26,22 @@ from sardonyx.tensor.tensor import (
 )
 from sardonyx.tensor.traverse import loads_of
 
+#: Name of the pass.
+GROUP = "group"
+
+_SEPARATE = Reason("nothing is fused")
+_EPILOGUE = Reason("the map that reads the sum is its epilogue")
+_OUTPUT = Reason("no epilogue: the sum is wanted in memory")
+_READERS = Reason("no epilogue: several, or none, read the sum")
+_GRAPH = Reason("no epilogue: where its reader's rows go always changes")
+_ONCE = Reason("no epilogue: one of sum and reader is computed once, the other in every run")
+_NO_MAP = Reason("no epilogue: what reads the sum is no map, or is part of another kernel")
+_OTHER_PLACES = Reason("no epilogue: its reader does not read each element of the sum once")
+_NEIGHBOURS = Reason("maps and reductions over its domain are stages of one kernel")
+_NO_NEIGHBOUR = Reason("no reader or source goes over its elements in step with it")
+_ALONE = Reason("no sum, reduction or other map takes it in")
+_CUSTOM = Reason("an operator with loops of its own is a kernel of its own")
+
 
 def make_groups(
     roots: list[Materialized],
@@ -32,6 +49,7 @@ def make_groups(
     fuse: bool = True,
     apart: Container[Tensor] = (),
     measured: Mapping[Dim, Tensor] | None = None,
+    reasons: Reasons | None = None,
 ) -> list[Group]:
     """All roots in groups, in an order in which they can run.
 
@@ -40,18 +58,30 @@ def make_groups(
         fuse: Whether kernels may compute more than one root, outputs of one invocation apart.
         apart: What is not computed where a contraction is.
         measured: Where symbols come from that only a run brings.
+        reasons: Takes why each group has what it has, and nothing more.
     """
     reach = Reach(roots, measured)
     taken: dict[Materialized, Group] = {}
+    refused: dict[Materialized, Reason] = {}
     for root in roots:
         if isinstance(root.tensor, Contract) and root not in taken:
-            product = _with_epilogue(root, reach, taken, apart) if fuse else _alone(root)
+            found = _epilogue_of(root, taken, apart) if fuse else _SEPARATE
+            product = _alone(root) if isinstance(found, Reason) else _fused(root, *found)
             taken[root] = taken[product.root] = product
+            if reasons is not None:
+                fused = not isinstance(found, Reason)
+                why = found if isinstance(found, Reason) else _EPILOGUE
+                reasons.note(GROUP, product, why, changed=fused)
     for root in roots:
         if isinstance(root.tensor, Reduce) and root not in taken:
-            rows = LoopNestBuilder(root, reach, taken).build(fuse)
+            builder = LoopNestBuilder(root, reach, taken)
+            builder.refused = None if reasons is None else refused
+            rows = builder.build(fuse)
             for member in rows.roots:
                 taken[member] = rows
+            if reasons is not None:
+                why = _NEIGHBOURS if len(rows.stages) > 1 else refused.get(root, _NO_NEIGHBOUR)
+                reasons.note(GROUP, rows, why if fuse else _SEPARATE, changed=len(rows.stages) > 1)
     calls: dict[object, CustomKernel] = {}
     for root in roots:
         if root in taken:
@@ -62,8 +92,13 @@ def make_groups(
             )
             special.outputs.append(root)
             taken[root] = special
+            if reasons is not None:
+                reasons.add(GROUP, root.tensor, _CUSTOM, changed=False)
         else:
             taken[root] = pointwise(root)
+            if reasons is not None:
+                why = refused.get(root, _ALONE) if fuse else _SEPARATE
+                reasons.add(GROUP, root.tensor, why, changed=False)
     return _in_order(list(dict.fromkeys(taken.values())), reach)
 
 
@@ -115,24 +150,30 @@ def sum_alone(root: Materialized) -> LoopNest:
 # -- contractions -----------------------------------------------------------------------------
 
 
-def _with_epilogue(
-    root: Materialized, reach: Reach, taken: dict[Materialized, Group], apart: Container[Tensor]
-) -> Contraction:
+def _epilogue_of(
+    root: Materialized, taken: dict[Materialized, Group], apart: Container[Tensor]
+) -> tuple[Materialized, Scalar] | Reason:
+    """The map that reads a sum, and how; the reason where it is a kernel of its own."""
     contract = root.tensor
     assert isinstance(contract, Contract)  # noqa: S101 - narrows the type for the checker
-    reader = root.readers[0] if len(root.readers) == 1 and not root.is_output else None
-    if reader is not None and reader.tensor in apart:
-        reader = None
-    if reader is not None and reader.never_changes != root.never_changes:
-        reader = None  # what is computed once stays apart from what is computed in every run
-    if reader is not None and reader not in taken and isinstance(reader.tensor, Map):
-        loads = [x for x in loads_of(reader.bodies[0]) if x.tensor is root.buffer]
-        same_volume = integer.known_equal(
-            sizes.product(reader.tensor.shape), sizes.product(contract.shape)
-        )
-        if len(loads) == 1 and same_volume and not _has_opaque(loads[0]):
-            return _fused(root, reader, loads[0])
-    return _alone(root)
+    if root.is_output:
+        return _OUTPUT
+    if len(root.readers) != 1:
+        return _READERS
+    (reader,) = root.readers
+    if reader.tensor in apart:
+        return _GRAPH
+    if reader.never_changes != root.never_changes:
+        return _ONCE  # what is computed once stays apart from what is computed in every run
+    if reader in taken or not isinstance(reader.tensor, Map):
+        return _NO_MAP
+    loads = [x for x in loads_of(reader.bodies[0]) if x.tensor is root.buffer]
+    same_volume = integer.known_equal(
+        sizes.product(reader.tensor.shape), sizes.product(contract.shape)
+    )
+    if len(loads) == 1 and same_volume and not _has_opaque(loads[0]):
+        return reader, loads[0]
+    return _OTHER_PLACES
 
 
 def _alone(root: Materialized) -> Contraction:

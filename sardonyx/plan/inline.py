@@ -23,6 +23,7 @@ from sardonyx.plan.cuts import (
     node_count,
 )
 from sardonyx.plan.dequantised import Dequantised, is_decoded
+from sardonyx.plan.reasons import Reason, Reasons
 from sardonyx.plan.residual_codes import ResidualCodes
 from sardonyx.plan.weights import packs, weights_of
 from sardonyx.tensor.host import is_host_call
@@ -48,6 +49,22 @@ _COSTS = {
     "sinh": 24, "cosh": 24, "tanh": 18, "asinh": 28, "acosh": 28, "atanh": 28, "erf": 20,
     "sigmoid": 16, "pow": 40, "atan2": 30,
 }  # fmt: skip
+#: Name of the pass.
+INLINE = "inline"
+
+_WANTED = Reason("an output, a branch or a loop needs it in memory")
+_APART = Reason("nothing is fused: what a node gives has memory")
+_COMPUTES = Reason("it is a sum, or has loops of its own")
+_CALLED = Reason("a kernel with loops of its own reads it, which takes whole arrays")
+_NUMBERS = Reason("a product packs it, once")
+_FACTOR = Reason("a product reads it several times, and would compute it anew")
+_JOINED_CONSTANTS = Reason("it is made of constants, once")
+_LONG_INDICES = Reason("where its elements lie takes long to work out")
+_LONG = Reason("its expression is too long to be part of others")
+_GATHERED = Reason("windows that read it would gather each element once for each tap")
+_CODES = Reason("rather codes in memory than what they stand for")
+_SEVERAL = Reason("several readers compute something of it")
+_RECOMPUTED = Reason("its reader would compute it several times")
 #: Marks a buffer whose contents kernels compute from constants, once.
 COMPUTED = object()
 
@@ -201,7 +218,8 @@ class _Inliner:
         self.expanded: dict[Tensor, Scalar] = {}
         self.roots: dict[Tensor, Materialized] = {}
         self._meetings = ResidualCodes(self.reads, self.roots, self.kept)
-        self.calls: dict[object, Materialized] = {}
+        #: Why each tensor with memory has it, where somebody asks.
+        self.why: dict[Tensor, Reason] | None = None
 
     def reads(self, tensor: Tensor) -> list[Tensor]:
         """Readers that compute something, seen through views that will disappear."""
@@ -231,9 +249,15 @@ class _Inliner:
                     self.roots[tensor] = self._copy_root(tensor)
                 continue
             bodies = tuple(self._expand(b) for b in bodies_of(tensor))
-            if isinstance(tensor, Map) and not self._needs_memory(tensor, bodies[0]):
-                self.expanded[tensor] = bodies[0]
-                continue
+            reason = _COMPUTES
+            if isinstance(tensor, Map):
+                needed = self._why_memory(tensor, bodies[0])
+                if needed is None:
+                    self.expanded[tensor] = bodies[0]
+                    continue
+                reason = needed
+            if self.why is not None:
+                self.why[tensor] = reason
             self._add_root(tensor, bodies)
         roots = list(dict.fromkeys(self.roots.values()))
         by_buffer: dict[Tensor, Materialized] = {r.buffer: r for r in roots}
@@ -344,42 +368,51 @@ class _Inliner:
 
         return rewrite(body, replace)
 
-    def _needs_memory(self, tensor: Map, body: Scalar) -> bool:
-        if tensor in self.kept or (self.separate is not None and tensor in self.separate):
-            return True
+    def _why_memory(self, tensor: Map, body: Scalar) -> Reason | None:
+        """Why a map needs memory; None where its readers compute it."""
+        if tensor in self.kept:
+            return _WANTED
+        if self.separate is not None and tensor in self.separate:
+            return _APART
         readers = self.readers[tensor]
         if any(isinstance(r, Call) for r in readers) and not is_affine_view(body, tensor.shape):
-            return True
+            return _CALLED
         if body.op in ("constant", "size"):
             # A product packs what never changes; without an array it would be no product.
             fixed = all(isinstance(d, int) for d in tensor.shape)
-            return fixed and any(isinstance(r, Contract) for r in self.reads(tensor))
+            packed = fixed and any(isinstance(r, Contract) for r in self.reads(tensor))
+            return _NUMBERS if packed else None
         if self.integers and self._is_packed(tensor, body):
-            return False
+            return None
         plain = is_plain_operand(body)
         decoded = self.integers and is_decoded(body)
         for reader in self.reads(tensor):
             if isinstance(reader, Contract) and not (
                 plain or decoded and reader in self.dequantised
             ):
-                return True
+                return _FACTOR
         if decoded:
-            return False
+            return None
         if body.op == "select" and loads_of(body) and self._never_changes(tensor, (body,)):
-            return True  # constants side by side: once, instead of a choice in every run
+            return _JOINED_CONSTANTS  # once, instead of a choice in every run
         if has_long_indices(body):
-            return True
+            return _LONG_INDICES
         if is_view(body) or _only_widens(body):
-            return is_long(body) or self._is_gathered(tensor, body)
+            if is_long(body):
+                return _LONG
+            return _GATHERED if self._is_gathered(tensor, body) else None
         if not loads_of(body) and not _costs_more(body, 4):
-            return False
+            return None
         if self.integers and tensor.dtype in CODES and self._meetings.has(tensor):
-            return True
-        if len(self.reads(tensor)) > 1 or is_long(body):
-            return True
+            return _CODES
+        if len(self.reads(tensor)) > 1:
+            return _SEVERAL
+        if is_long(body):
+            return _LONG
         if self.integers and tensor.dtype in CODES:
             readers = self.reads(tensor)  # rather codes in memory than what they stand for
-        return _costs_more(body, 1) and any(self._recomputes(tensor, r) for r in readers)
+        again = _costs_more(body, 1) and any(self._recomputes(tensor, r) for r in readers)
+        return _RECOMPUTED if again else None
 
     def _is_gathered(self, tensor: Map, body: Scalar) -> bool:
         """Whether windows would gather every element once for each of their taps."""
@@ -425,6 +458,7 @@ def find_roots(
     separate: Container[Tensor] | None = None,
     *,
     integers: bool = False,
+    reasons: Reasons | None = None,
 ) -> list[Materialized]:
     """The tensors that get memory, producers before readers.
 
@@ -435,5 +469,13 @@ def find_roots(
             nothing is computed ahead of a run, either.
         integers: Whether contractions of dequantised codes are going to be sums of integers
             (`integers.as_integers`), which read the codes.
+        reasons: Takes why each tensor with memory has it.
     """
-    return _Inliner(outputs, kept or [], separate, integers).run()
+    inliner = _Inliner(outputs, kept or [], separate, integers)
+    inliner.why = None if reasons is None else {}
+    roots = inliner.run()
+    if reasons is not None:
+        for root in roots:
+            why = (inliner.why or {}).get(root.tensor, _WANTED)
+            reasons.add(INLINE, root.tensor, why, changed=False)
+    return roots

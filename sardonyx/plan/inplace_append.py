@@ -18,11 +18,21 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.layout import row_major
 from sardonyx.plan.plan import Appended
+from sardonyx.plan.reasons import Reason, Reasons
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite, substituted
 from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
 from sardonyx.tensor.traverse import topological
+
+#: Name of the pass.
+INPLACE_APPEND = "inplace append"
+
+_APPENDS = Reason("it continues an input: a session with growable buffers writes what is new alone")
+_NO_PARTS = Reason("it does not begin with an input")
+_TWICE = Reason("it is there twice, or continues what another output continues")
+_SIZES = Reason("the axis along which it grows has a fixed length, or others depend on it")
+_ALIGNED = Reason("its rows are of unknown length, or no multiple of {} bytes", 16)
 
 #: Kernels move so many bytes at once, where rows are known to begin at multiples of them.
 _ALIGNMENT = 16
@@ -43,23 +53,40 @@ class Slot:
     offset: Dim
 
 
-def find_appended(inputs: Sequence[Buffer], outputs: Sequence[Tensor]) -> list[Appended]:
+def find_appended(
+    inputs: Sequence[Buffer], outputs: Sequence[Tensor], reasons: Reasons | None = None
+) -> list[Appended]:
     """The outputs that continue an input; each input, and what each output adds, is there once.
 
-    Sizes behind the growing axis are numbers, so that all rows are aligned.
+    Sizes behind the growing axis are numbers, so that all rows are aligned. `reasons` takes why
+    each output does, or does not.
     """
     numbers = {buffer: k for k, buffer in enumerate(inputs)}
     found: dict[Buffer, Appended] = {}
     added: set[Tensor] = set()
-    for k, tensor in enumerate(outputs):
+
+    def refusal(k: int, tensor: Tensor) -> Reason | None:
         parts = _parts(tensor)
-        if parts is None or outputs.count(tensor) > 1:
-            continue
+        if parts is None:
+            return _NO_PARTS
+        if outputs.count(tensor) > 1:
+            return _TWICE
         past, axis = parts
         new = _added(tensor, past, axis)
-        if past in numbers and past not in found and new not in added and _fits(past, axis):
+        if past not in numbers:
+            return _NO_PARTS
+        if past in found or new in added:
+            return _TWICE
+        misfit = _misfit(past, axis)
+        if misfit is None:
             found[past] = Appended(numbers[past], k, axis)
             added.add(new)
+        return misfit
+
+    for k, tensor in enumerate(outputs):
+        reason = refusal(k, tensor)
+        if reasons is not None:
+            reasons.add(INPLACE_APPEND, tensor, reason or _APPENDS, changed=reason is None)
     return list(found.values())
 
 
@@ -81,16 +108,18 @@ def _parts(tensor: Tensor) -> tuple[Buffer, int] | None:
     return (past, axis) if condition is inside else None
 
 
-def _fits(past: Buffer, axis: int) -> bool:
+def _misfit(past: Buffer, axis: int) -> Reason | None:
     length, row = past.shape[axis], past.shape[axis + 1 :]
     atom = sizes.as_atom(length)
     if atom is None or atom.kind != "symbol" or sizes.is_measured(length):
-        return False
+        return _SIZES
     fixed = [d for d in row if isinstance(d, int)]
     size_bytes = math.prod(fixed) * past.dtype.size_bytes
     others = (*past.shape[:axis], *row)
     is_aligned = len(fixed) == len(row) and size_bytes > 0 and size_bytes % _ALIGNMENT == 0
-    return is_aligned and not any(atom in sizes.atoms_of(d) for d in others)
+    if not is_aligned:
+        return _ALIGNED
+    return _SIZES if any(atom in sizes.atoms_of(d) for d in others) else None
 
 
 def _added(tensor: Tensor, past: Buffer, axis: int) -> Map:

@@ -16,12 +16,23 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.plan.codes import Codes, codes_of, index_atoms
 from sardonyx.plan.dequantised import unfit
 from sardonyx.plan.groups import Contraction, Group, LoopNest, Stage
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.requantise import requantised
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Tensor, buffer
 from sardonyx.tensor.traverse import loads_of
+
+#: Name of the pass.
+INTEGERS = "integers"
+
+_SUMS = Reason("both factors are dequantised codes: the codes are multiplied")
+_ARE_CODES = Reason("it is a sum of integers as it is")
+_NOT_CODES = Reason("its factors are not dequantised from 8 bits")
+_EXTREME = Reason("the largest of dequantised codes is the largest code")
+_SHORTER = Reason("what it rounds to codes is computed in fewer steps")
+_NO_CODES = Reason("nothing in it is dequantised, or rounded to codes")
 
 
 def integer_factors(group: Contraction) -> tuple[Codes, Codes] | None:
@@ -46,7 +57,8 @@ def as_integers(group: Group) -> Group:
     Other groups as they are.
     """
     if isinstance(group, Contraction):
-        group = _of_codes(group)
+        found = _of_codes(group)
+        group = group if isinstance(found, Reason) else found
         return replace(group, epilogue=requantised(group.epilogue))
     if isinstance(group, LoopNest):
         stages = [replace(s, body=requantised(s.body)) for s in _extremes(group.stages)]
@@ -54,15 +66,36 @@ def as_integers(group: Group) -> Group:
     return group
 
 
-def _of_codes(group: Contraction) -> Contraction:
+def why_integers(before: Group, after: Group) -> tuple[Reason, bool]:
+    """Why `as_integers` made one group of another, or left it as it was; whether it changed it."""
+    if isinstance(before, Contraction) and isinstance(after, Contraction):
+        found = _of_codes(before)
+        if not isinstance(found, Reason):
+            return _SUMS, True
+        shorter = after.epilogue is not before.epilogue
+        return (_SHORTER, True) if shorter else (found, False)
+    if isinstance(before, LoopNest) and isinstance(after, LoopNest):
+        pairs = list(zip(before.stages, after.stages, strict=True))
+        if any(a.root is not b.root for a, b in pairs):
+            return _EXTREME, True
+        if any(a.body is not b.body for a, b in pairs):
+            return _SHORTER, True
+    return _NO_CODES, False
+
+
+def _of_codes(group: Contraction) -> Contraction | Reason:
+    if group.accumulator is dtypes.INT32:
+        return _ARE_CODES
     if group.accumulator is not dtypes.FLOAT or group.contraction.tensor.dtype is not dtypes.FLOAT:
-        return group
+        return _NOT_CODES
     left, right = codes_of(group.left), codes_of(group.right)
     extents = [atom.arguments[0] for atom in sizes.variables(group.reduced)]
     if left is None or right is None or left.scale is None or right.scale is None:
-        return group
-    if unfit(left, right, group.reduced, extents):
-        return group
+        remark = group.contraction.remark
+        return Reason(remark.removeprefix("no integers: ")) if remark else _NOT_CODES
+    refusal = unfit(left, right, group.reduced, extents)
+    if refusal:
+        return Reason(refusal)
     before = group.contraction.buffer
     sums = buffer(("codes", before), before.shape, dtypes.INT32)
     result = load(sums, group.result.at)

@@ -14,8 +14,8 @@ from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest
 from sardonyx.plan.inline import Materialized
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.roles import index_atoms
-from sardonyx.plan.swap_operands import with_long_columns
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
@@ -43,44 +43,65 @@ def strides_in(shape: tuple[Dim, ...], order: Order) -> tuple[Dim, ...]:
     return tuple(strides)
 
 
-def choose_layouts(
-    groups: list[Group], *, fuse: bool = True, lanes: int = 0
-) -> dict[Tensor, Order]:
-    """Axis orders of the buffers of all roots; buffers from outside are row-major.
+#: Name of the pass.
+LAYOUTS = "layouts"
 
-    Without `fuse` all of them are. Which factor of a contraction has the columns depends on how
-    it lies, so `groups` get contractions with the factors exchanged: see `plan.swap_operands`.
+_PLAIN = Reason("nothing is fused: all buffers are row-major")
+_CALLER = Reason("the caller reads it row-major")
+_CUSTOM = Reason("kernels with loops of their own write row-major")
+_COLUMNS = Reason("its columns lie side by side, as they are computed")
+_COLUMNS_LAST = Reason("its columns are the last axis already")
+_FOLLOWS = Reason("it follows the largest tensor that it reads")
+_SIMPLER = Reason("its readers' offsets are simpler so")
+_ROW_MAJOR = Reason("what it reads, or who reads it, is row-major")
+_NO_SOURCE = Reason("it reads no tensor whose order it could follow")
+
+
+def choose_layouts(
+    group: Group, orders: dict[Tensor, Order], *, fuse: bool = True
+) -> list[tuple[Materialized, Reason, bool]]:
+    """Add the axis orders of a group's buffers to `orders`; why each is as it is, and no other.
+
+    Buffers from outside are row-major. The truth value is whether an order is not the file's.
 
     Args:
-        groups: What is computed, in order.
+        group: What is computed.
+        orders: Those of the groups before it.
         fuse: Whether orders are chosen at all.
-        lanes: 32-bit lanes of a vector register; 0 where contractions have none to fill.
     """
-    orders: dict[Tensor, Order] = {}
-    for number, group in enumerate(groups):
-        if fuse and lanes and isinstance(group, Contraction):
-            group = groups[number] = with_long_columns(group, orders, lanes)
-        for root in group.roots:
-            natural = tuple(range(len(root.tensor.shape)))
-            if not fuse or root.is_output or isinstance(group, CustomKernel):
-                orders[root.buffer] = natural
-            elif isinstance(group, Attention):
-                orders[root.buffer] = _attention_order(group)
-            elif isinstance(group, Contraction):
-                orders[root.buffer] = _product_order(group, orders)
-            else:
-                orders[root.buffer] = _rows_order(group, root, orders)
-    return orders
+    found = []
+    for root in group.roots:
+        natural = tuple(range(len(root.tensor.shape)))
+        order, reason = _order_of(group, root, orders) if fuse else (natural, _PLAIN)
+        orders[root.buffer] = order
+        found.append((root, reason, order != natural))
+    return found
 
 
-def _attention_order(group: Attention) -> Order:
+def _order_of(
+    group: Group, root: Materialized, orders: dict[Tensor, Order]
+) -> tuple[Order, Reason]:
+    natural = tuple(range(len(root.tensor.shape)))
+    if root.is_output:
+        return natural, _CALLER
+    if isinstance(group, CustomKernel):
+        return natural, _CUSTOM
+    if isinstance(group, Attention):
+        return _attention_order(group)
+    if isinstance(group, Contraction):
+        return _product_order(group, orders)
+    return _rows_order(group, root, orders)
+
+
+def _attention_order(group: Attention) -> tuple[Order, Reason]:
     """Columns lie side by side, as they are computed; the rest as readers want it."""
     column = sizes.variable(group.column)
     natural = tuple(range(len(group.at)))
     inner = [k for k in natural if column in sizes.atoms_of(group.at[k], "index")]
     if inner and inner[-1] != natural[-1]:
-        return tuple([k for k in natural if k not in inner] + inner)
-    return _order_for_readers(group.root)
+        return tuple([k for k in natural if k not in inner] + inner), _COLUMNS
+    order = _order_for_readers(group.root)
+    return order, _ROW_MAJOR if order == natural else _SIMPLER
 
 
 def _order_for_readers(root: Materialized) -> Order:
@@ -110,7 +131,7 @@ def _divisions(root: Materialized, strides: tuple[Dim, ...]) -> int:
     return count
 
 
-def _product_order(group: Contraction, orders: dict[Tensor, Order]) -> Order:
+def _product_order(group: Contraction, orders: dict[Tensor, Order]) -> tuple[Order, Reason]:
     left, right = (index_atoms(b) for b in (group.left, group.right))
     columns = []
     for axis, index in enumerate(group.at):
@@ -119,23 +140,34 @@ def _product_order(group: Contraction, orders: dict[Tensor, Order]) -> Order:
         if any(a in right - left for a in atoms) and not atoms & (left - right):
             columns.append(axis)
     if not columns:
-        return _follow(group.left, group.at, orders)
+        return _followed(group.left, group.at, orders)
     # Short ones are phases of a transposed convolution: pixels beside pixels, where they are.
     long = [k for k in columns if not _is_short(group.root.tensor.shape[k])]
     columns = long or columns
-    return tuple([k for k in range(len(group.at)) if k not in columns] + columns)
+    others = [k for k in range(len(group.at)) if k not in columns]
+    is_moved = others + columns != list(range(len(group.at)))
+    return tuple(others + columns), _COLUMNS if is_moved else _COLUMNS_LAST
 
 
 def _is_short(extent: Dim) -> bool:
     return isinstance(extent, int) and extent < _SHORT
 
 
-def _rows_order(group: LoopNest, root: Materialized, orders: dict[Tensor, Order]) -> Order:
+def _rows_order(
+    group: LoopNest, root: Materialized, orders: dict[Tensor, Order]
+) -> tuple[Order, Reason]:
     stage = next(s for s in group.stages if s.root is root)
     body = stage.body
     if not loads_of(body):
-        return tuple(range(len(root.tensor.shape)))
-    return _follow(body, stage.indices, orders)
+        return tuple(range(len(root.tensor.shape))), _NO_SOURCE
+    return _followed(body, stage.indices, orders)
+
+
+def _followed(
+    body: Scalar, indices: tuple[Dim, ...], orders: dict[Tensor, Order]
+) -> tuple[Order, Reason]:
+    order = _follow(body, indices, orders)
+    return order, _ROW_MAJOR if order == tuple(range(len(indices))) else _FOLLOWS
 
 
 def _volume(tensor: Tensor) -> tuple[int, int]:

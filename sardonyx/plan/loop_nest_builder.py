@@ -8,15 +8,29 @@ from sardonyx.base.substitution import substitute
 from sardonyx.plan.groups import Group, LoopNest, Stage
 from sardonyx.plan.inline import Materialized
 from sardonyx.plan.reach import Reach, loops_over
+from sardonyx.plan.reasons import Reason
 from sardonyx.tensor.composition import bind
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Map, Reduce, Tensor, indices, reduced_indices
 from sardonyx.tensor.traverse import loads_of
 
+_WAITS = Reason("the reduction beside it waits for it another way, too")
+_OUT_OF_STEP = Reason("it does not read the results of the reduction beside it in step")
+_OTHER_AXES = Reason("it goes over other axes than the reduction beside it")
+_OTHER_LENGTHS = Reason("its axes have other lengths than those of the reduction beside it")
+_SEVERAL_PLACES = Reason("the reduction beside it does not read each of its elements once, in step")
+_PART_OF_ROWS = Reason("it goes over a part of the rows of the reduction beside it")
+
 
 class LoopNestBuilder:
-    """Grows a group around one reduction."""
+    """Grows a group around one reduction.
+
+    Attributes:
+        refused: Why roots beside the group are not in it, where somebody asks.
+    """
+
+    refused: dict[Materialized, Reason] | None = None
 
     def __init__(self, seed: Materialized, reach: Reach, taken: dict[Materialized, Group]) -> None:
         self.reach, self.taken = reach, taken
@@ -57,13 +71,20 @@ class LoopNestBuilder:
         grown = False
         for member in list(self.members):
             for reader in member.readers:
-                if not self._fits(reader) or self.reach.needs(reader, set(self.members)):
+                if not self._fits(reader):
                     continue
-                stage = self._as_reader(reader)
-                if stage is not None:
-                    self.members[reader] = stage
-                    grown = True
+                waits = self.reach.needs(reader, set(self.members))
+                grown |= self._absorb(reader, _WAITS if waits else self._as_reader(reader))
         return grown
+
+    def _absorb(self, root: Materialized, stage: Stage | Reason) -> bool:
+        """Take in a root, if it is a stage; whether it is."""
+        if isinstance(stage, Reason):
+            if self.refused is not None:
+                self.refused[root] = stage
+            return False
+        self.members[root] = stage
+        return True
 
     def _absorb_sources(self) -> bool:
         """Take in maps over the whole domain that members read element by element."""
@@ -72,14 +93,11 @@ class LoopNestBuilder:
             for source in self.reach.sources[member]:
                 if not self._fits(source) or not isinstance(source.tensor, Map):
                     continue
-                if self.reach.feeds(source, set(self.members)) or self.reach.needs(
-                    source, set(self.members)
-                ):
+                members = set(self.members)
+                if self.reach.feeds(source, members) or self.reach.needs(source, members):
+                    self._absorb(source, _WAITS)
                     continue
-                stage = self._as_source(source, self.members[member])
-                if stage is not None:
-                    self.members[source] = stage
-                    grown = True
+                grown |= self._absorb(source, self._as_source(source, self.members[member]))
         return grown
 
     def _absorb_others(self) -> bool:
@@ -96,12 +114,12 @@ class LoopNestBuilder:
                 if self.reach.feeds(root, members) or any(s in members for s in root.readers):
                     continue
                 other = self._as_equal(root)
-                if other is not None and read <= set(loads_of(other.body)):
-                    self.members[root] = other
-                    grown = True
+                if not isinstance(other, Reason) and not read <= set(loads_of(other.body)):
+                    other = _SEVERAL_PLACES
+                grown |= self._absorb(root, other)
         return grown
 
-    def _as_equal(self, root: Materialized) -> Stage | None:
+    def _as_equal(self, root: Materialized) -> Stage | Reason:
         """A reduction in the group's index variables, if its axes are those of the group."""
         tensor = root.tensor
         assert isinstance(tensor, Reduce)  # noqa: S101 - `Reach` has no others
@@ -111,11 +129,11 @@ class LoopNestBuilder:
                 not integer.known_equal(d, 1 if v == 0 else sizes.variable(v).arguments[0])
                 for d, v in zip(shape, variables, strict=True)
             ):
-                return None
+                return _OTHER_LENGTHS
         own = (*indices(tensor.shape), *reduced_indices(tensor.extents))
         return self._stage(root, bind(own, (*self.outer, *self.inner)))
 
-    def _as_reader(self, root: Materialized) -> Stage | None:
+    def _as_reader(self, root: Materialized) -> Stage | Reason:
         """`root` in the group's index variables, if it reads every member in step with them."""
         tensor = root.tensor
         variables = indices(tensor.shape)
@@ -125,26 +143,26 @@ class LoopNestBuilder:
         for x in loads_of(root.bodies[0]):
             stage = next((s for m, s in self.members.items() if m.buffer is x.tensor), None)
             if stage is not None and not _unify(x.at, stage.indices, binding):
-                return None
+                return _OUT_OF_STEP
         free_inner = [i for i in self.inner if i != 0 and i not in binding.values()]
         free_outer = [o for o in self.outer if o != 0 and o not in binding.values()]
         unbound = [a for a in map(sizes.as_atom, variables) if a is not None and a not in binding]
         if free_outer or (unbound and len(unbound) != len(free_inner)):
-            return None
+            return _OTHER_AXES
         for atom, target in zip(unbound, free_inner, strict=False):
             if not integer.known_equal(atom.arguments[0], sizes.variable(target).arguments[0]):
-                return None
+                return _OTHER_LENGTHS
             binding[atom] = target
         return self._stage(root, binding)
 
-    def _as_source(self, root: Materialized, reader: Stage) -> Stage | None:
+    def _as_source(self, root: Materialized, reader: Stage) -> Stage | Reason:
         binding: dict[Atom, Dim] = {}
         for x in loads_of(reader.body):
             if x.tensor is root.buffer:
                 targets = dict.fromkeys(map(sizes.as_atom, x.at))
                 wanted = {a for a in map(sizes.as_atom, self.outer + self.inner) if a is not None}
                 if set(targets) - {None} != wanted:
-                    return None
+                    return _SEVERAL_PLACES
                 own = indices(root.tensor.shape)
                 for variable, at in zip(own, x.at, strict=True):
                     atom = sizes.as_atom(variable)
@@ -155,15 +173,17 @@ class LoopNestBuilder:
                         atom.arguments[0], target.arguments[0]
                     )
                     if not same or binding.setdefault(atom, at) != at:
-                        return None
+                        return _SEVERAL_PLACES
         if len(set(binding.values())) != len(binding):
-            return None
+            return _SEVERAL_PLACES
         stage = self._stage(root, binding)
-        if stage is None or any(not _reads_at(m.body, stage) for m in self.members.values()):
-            return None
+        if isinstance(stage, Reason):
+            return stage
+        if any(not _reads_at(m.body, stage) for m in self.members.values()):
+            return _SEVERAL_PLACES
         return stage
 
-    def _stage(self, root: Materialized, binding: dict[Atom, Dim]) -> Stage | None:
+    def _stage(self, root: Materialized, binding: dict[Atom, Dim]) -> Stage | Reason:
         tensor = root.tensor
         kind = tensor.kind if isinstance(tensor, Reduce) else "map"
         moved = {a: b for a, b in binding.items() if b != sizes.of_atom(a)}
@@ -173,13 +193,13 @@ class LoopNestBuilder:
         used = {sizes.as_atom(b) for b in binding.values()}
         full = bool(inner & used)
         if full and not inner <= used:
-            return None
+            return _PART_OF_ROWS
         if kind != "map":
             summed = {sizes.as_atom(binding[a]) for a in _reduced_atoms(tensor)}
             if summed != inner:
-                return None
+                return _OTHER_AXES
         if not full and kind == "map" and not self._outer_only(at):
-            return None
+            return _OTHER_AXES
         return Stage(root, kind, body, at, full)
 
     def _outer_only(self, at: tuple[Dim, ...]) -> bool:

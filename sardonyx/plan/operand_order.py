@@ -17,6 +17,7 @@ from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import is_plain_operand
 from sardonyx.plan.pad_input import sums_of
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load, make_load
@@ -26,23 +27,30 @@ from sardonyx.tensor.traverse import loads_of
 #: Elements of a row that are worth walking in place.
 _SHORTEST = 8
 
+_NO_CHANNELS = Reason(
+    "no axis of at least {} elements is summed alone along one of its left factor", _SHORTEST
+)
+_NO_WINDOW = Reason(
+    "what computes its left factor has no windows, or fewer than {} channels", _SHORTEST
+)
 
-def in_order(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
+
+def in_order(group: Contraction) -> tuple[Map, Buffer, Contraction] | Reason:
     """What the copy is, where it is to lie (row-major), and the contraction that reads it there.
 
-    None where there is nothing to walk along.
+    The reason where there is nothing to walk along.
     """
     if is_plain_operand(group.left):
         return _moved(group)
     return _computed(group)
 
 
-def _moved(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
+def _moved(group: Contraction) -> tuple[Map, Buffer, Contraction] | Reason:
     """The tensor that the left factor loads, with the axis of the channels last."""
     (x,) = dict.fromkeys(loads_of(group.left))
     axis = _channel_axis(group, x)
     if axis is None:
-        return None
+        return _NO_CHANNELS
     order = [*(k for k in range(len(x.at)) if k != axis), axis]
     shape = tuple(x.tensor.shape[k] for k in order)
     own = indices(shape)
@@ -72,14 +80,14 @@ def _channel_axis(group: Contraction, x: Scalar) -> int | None:
     return None if best is None else best[1]
 
 
-def _computed(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
+def _computed(group: Contraction) -> tuple[Map, Buffer, Contraction] | Reason:
     """All that windows see, at the sums of rows and taps, with the channels last."""
     batch, rows = _by_role(group)
     left, sums = sums_of(group.left, rows, group.reduced)
     taps = [s.tap for s in sums]
     channels = [v for v in group.reduced if v not in taps and sizes.as_atom(v) is not None]
     if not sums or not _is_long(channels):
-        return None
+        return _NO_WINDOW
     lead = [*batch, *(v for v in rows if all(v is not s.row for s in sums))]
     axes = [*lead, *(s.whole for s in sums), *channels]
     shape = tuple(map(extent_of, axes))

@@ -24,6 +24,7 @@ from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.codes import Codes
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.roles import index_atoms
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
@@ -38,6 +39,10 @@ _MOST_CHANNELS = 7
 LEAST_RUN, LEAST_ON_DEVICE = 3, 8
 
 
+_UNKNOWN = Reason("only a run knows how long its sums are")
+_NO_WINDOW = Reason("its left factor has no windows")
+
+
 @dataclass(frozen=True, slots=True)
 class Sum:
     """`step * row + tap`, in place of which `whole` stands: index variables."""
@@ -50,11 +55,11 @@ class Sum:
 
 def with_borders(
     group: Contraction, least_run: int = LEAST_RUN
-) -> tuple[Map, Buffer, Contraction] | None:
+) -> tuple[Map, Buffer, Contraction] | Reason:
     """What the image is, where it is to lie (row-major), and the contraction that reads it there.
 
-    None where the contraction is no convolution of few channels, or its runs are shorter than
-    `least_run` elements.
+    The reason where the contraction is no convolution of few channels, or its runs are shorter
+    than `least_run` elements.
     """
     integers = integer_factors(group)
     codes = None if integers is None else integers[0]
@@ -64,16 +69,22 @@ def with_borders(
     batch = [v for v in group.loops if _is_in(v, ours) and _is_in(v, others)]
     reduced = [v for v in group.reduced if sizes.as_atom(v) is not None]
     if not all(isinstance(extent_of(v), int) for v in reduced):
-        return None
+        return _UNKNOWN
     least = [v for v in reduced if all(_step(left, row, v) is None for row in rows)]
-    if math.prod(_known(v) for v in least) > _MOST_CHANNELS:
-        return None
+    found = math.prod(_known(v) for v in least)
+    if found > _MOST_CHANNELS:
+        return Reason("{} channels, more than {}: each tap is long enough", found, _MOST_CHANNELS)
     left, sums = sums_of(left, rows, reduced)
     taps = [s.tap for s in sums]
     channels = [v for v in reduced if v not in taps]
     count = math.prod(_known(v) for v in channels)
-    if not sums or not 0 < count <= _MOST_CHANNELS or _known(taps[-1]) * count < least_run:
-        return None
+    if not sums:
+        return _NO_WINDOW
+    if not 0 < count <= _MOST_CHANNELS:
+        return Reason("{} channels, more than {}: each tap is long enough", count, _MOST_CHANNELS)
+    run = _known(taps[-1]) * count
+    if run < least_run:
+        return Reason("a run would have {} elements, fewer than {}", run, least_run)
     lead = [*batch, *(v for v in rows if all(v is not s.row for s in sums))]
     apart = len(sums) > 1 and all(s.step >= _known(s.tap) for s in sums)
     lay = _patches if apart else _written

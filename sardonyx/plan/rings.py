@@ -15,9 +15,12 @@ from sardonyx.base import integer, sizes
 from sardonyx.base.dtypes import UINT8
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.plan.reasons import Reason
 from sardonyx.tensor.region import Repetition
 from sardonyx.tensor.tensor import Buffer
 
+#: Name of the pass.
+RINGS = "rings"
 #: Slots begin at multiples of so many bytes, as buffers do.
 _ALIGNMENT = 64
 #: A copy of fewer bytes costs no more than addresses that change from iteration to iteration.
@@ -76,6 +79,15 @@ def taken_over(region: Repetition) -> dict[int, int]:
         if same:
             found[k] = source
     return found
+
+
+def why_no_ring(region: Repetition) -> Reason:
+    """Why none of a loop's carried values lies in a ring."""
+    if not region.carried:
+        return Reason("it carries no values")
+    if all(c.sizes for c in region.carried):
+        return Reason("its iterations change the sizes of what it carries")
+    return Reason("it carries values of fewer than {} bytes each", _LEAST_BYTES)
 
 
 def rings_of(region: Repetition, sources: Mapping[int, int]) -> list[Ring]:

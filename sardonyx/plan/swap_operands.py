@@ -17,6 +17,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
@@ -32,10 +33,21 @@ _SHORT_SUM = 160
 _EMPTY = 4
 
 
+#: Name of the pass.
+SWAP_OPERANDS = "swap operands"
+SWAPPED = Reason("its columns are fewer than the lanes, and a row axis fills them")
+
+_NO_COLUMNS = Reason("it has no columns")
+_CODES = Reason("its factors are codes, which are packed in one order")
+_ACROSS = Reason("lanes lie across its batches")
+_NO_WINDOW = Reason("its right factor is no image with windows")
+_SCATTERED = Reason("a window of its own for each row would make the image larger")
+
+
 def with_long_columns(
     group: Contraction, orders: Mapping[Tensor, tuple[int, ...]], lanes: int
-) -> Contraction:
-    """The contraction with its factors exchanged, if that fills its vectors; else as it is.
+) -> Contraction | Reason:
+    """The contraction with its factors exchanged; the reason where that would not fill vectors.
 
     Args:
         group: A contraction.
@@ -43,20 +55,22 @@ def with_long_columns(
         lanes: 32-bit lanes of a vector register.
     """
     found = roles(group)
-    if found is None or integer_factors(group) is not None:
-        return group
+    if found is None:
+        return _NO_COLUMNS
+    if integer_factors(group) is not None:
+        return _CODES
     batch, rows, columns = found
     if is_across_batches(group, batch, rows, columns, lanes):
-        return group
+        return _ACROSS
     lanes = lanes * 32 // max(32, group.accumulator.size_bytes * 8)
     count = sizes.product(map(extent_of, columns))
     if not isinstance(count, int) or count + _EMPTY > lanes:
-        return group
+        return Reason("its {} columns fill vectors of {} lanes", count, lanes)
     own = {sizes.variable(c) for c in columns}
     depth = sizes.product(map(extent_of, group.reduced))
     if any(_fills(extent_of(r), lanes, depth) and _is_along(group, r, own, orders) for r in rows):
         return replace(group, left=group.right, right=group.left)
-    return group
+    return Reason("{} columns leave lanes of {} empty, but no row axis fills them", count, lanes)
 
 
 def is_across_batches(
@@ -119,8 +133,8 @@ def _step(index: Dim, atom: Atom) -> Dim | None:
     return None if linear is None else linear[0]
 
 
-def with_whole_image(group: Contraction) -> tuple[Map, Buffer, Contraction] | None:
-    """All that the windows of an exchanged contraction see, borders and all; None if it has none.
+def with_whole_image(group: Contraction) -> tuple[Map, Buffer, Contraction] | Reason:
+    """All that the windows of an exchanged contraction see, borders and all; why it has none.
 
     Returns:
         What the image is, where it is to lie (row-major), and the contraction that reads it there
@@ -128,7 +142,7 @@ def with_whole_image(group: Contraction) -> tuple[Map, Buffer, Contraction] | No
     """
     found = roles(group)
     if found is None or group.right.op == "load":
-        return None
+        return _NO_WINDOW
     right, sums = group.right, dict[Dim, tuple[Dim, Dim, int]]()
     for column in found[2]:
         for tap in group.reduced:
@@ -141,12 +155,14 @@ def with_whole_image(group: Contraction) -> tuple[Map, Buffer, Contraction] | No
             moved = rewrite(right, atoms={sizes.variable(column): whole, sizes.variable(tap): 0})
             back = sizes.add(column, sizes.multiply(tap, apart))
             if rewrite(moved, atoms={sizes.variable(whole): back}) is not right:
-                return None
+                return _SCATTERED
             right, sums[column] = moved, (whole, tap, apart)
             break
     taps = [v for v in group.reduced if all(v is not tap for _, tap, _ in sums.values())]
-    if not sums or _meet(right, [c for c in found[2] if c not in sums], taps):
-        return None  # an image with windows of their own for each row would be larger
+    if not sums:
+        return _NO_WINDOW
+    if _meet(right, [c for c in found[2] if c not in sums], taps):
+        return _SCATTERED
     used = index_atoms(right)
     loops = (*found[0], *group.reduced, *found[2])
     lead = [v for v in loops if v not in sums and sizes.as_atom(v) in used]

@@ -13,8 +13,8 @@ from sardonyx.base.sizes import Dim
 from sardonyx.base.texts import bytes_text
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
+from sardonyx.selection.loop_nests import COPY
 from sardonyx.selection.matmul import HALVES, INTEGERS, MATRICES, WINOGRAD
-from sardonyx.selection.selector import COPY
 
 _WIDTH = 100
 #: Phases of making a session that are worth naming, as a part of the whole.

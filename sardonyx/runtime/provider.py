@@ -48,7 +48,7 @@ class Provider(Protocol):
         target: What kernels are built for.
         key: Everything about it that decides on the code.
         accelerator: Says what its libraries take, if it has any.
-        without: Steps of `plan.optional` that do not pay on it.
+        without: Optional passes of `plan.pipeline` that do not pay on it.
     """
 
     target: Target

@@ -8,10 +8,9 @@ from sardonyx.kernel.matmul.blockwise_product import BlockwiseKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.plan.blockwise import Blockwise, digits
 from sardonyx.plan.canonical import Canonical, Strides
-from sardonyx.plan.grouping import make_groups
 from sardonyx.plan.groups import Contraction
-from sardonyx.plan.inline import find_roots
 from sardonyx.plan.layout import row_major
+from sardonyx.plan.pipeline import plan_beside
 from sardonyx.selection.invocation import Invocation, invocation_of
 from sardonyx.tensor.tensor import Buffer, Tensor
 
@@ -57,10 +56,10 @@ def _left_factor(
     selector: KernelSelector, found: Blockwise, wanted: list[Tensor], strides: dict[Tensor, Strides]
 ) -> tuple[list[Invocation], list[Buffer]]:
     """What makes digits, starts, scales and sums of the left factor, and where they lie."""
-    roots = find_roots(wanted)
-    strides = strides | {r.buffer: row_major(r.buffer.shape) for r in roots}
-    steps = [i for group in make_groups(roots) for i in selector.form(group, strides)]
+    planned = plan_beside(wanted)
+    strides = strides | {r.buffer: row_major(r.buffer.shape) for r in planned.roots}
+    steps = [i for group in planned.groups for i in selector.form(group, strides)]
     for step in steps:
         step.group = found.group  # its nodes are those that the digits are made for
-    places = {r.tensor: r.buffer for r in roots}
+    places = {r.tensor: r.buffer for r in planned.roots}
     return steps, [places[t] for t in wanted]

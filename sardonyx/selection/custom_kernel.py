@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import sardonyx.kernel.custom  # noqa: F401 - registers the kernels
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.task import CustomTask, View, builder_of, needs_all_outputs
 from sardonyx.plan.canonical import placeholder
 from sardonyx.plan.groups import CustomKernel
 from sardonyx.plan.layout import row_major
 from sardonyx.selection.invocation import UNREAD, Invocation, invocation_of
+from sardonyx.selection.table import Candidate, Table, always
 from sardonyx.tensor.tensor import Buffer, Call, Tensor, indices
 
 if TYPE_CHECKING:
@@ -42,6 +44,25 @@ def special(selector: KernelSelector, group: CustomKernel, strides: Strides) -> 
         build = builder_of(task.name)
         kernel = selector.kernels[task] = build(task, selector.name(task.name))
     return invocation_of(kernel, {v: k for k, v in names.items()}, group)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomKernelTask:
+    """An invocation of a kernel with loops of its own."""
+
+    selector: KernelSelector
+    group: CustomKernel
+    strides: Strides
+
+
+def _build(task: CustomKernelTask) -> list[Invocation]:
+    return [special(task.selector, task.group, task.strides)]
+
+
+#: The operator names its kernel: there is no other.
+CUSTOM_KERNELS: Table[CustomKernelTask, list[Invocation]] = (
+    Candidate("loops of its own", always, _build),
+)
 
 
 def _view(

@@ -20,8 +20,12 @@ from sardonyx.kernel.matmul.micro import ROWS, tile_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.groups import Attention
+from sardonyx.plan.reasons import Reason
 from sardonyx.selection.general_group import Generaliser
 from sardonyx.tensor.tensor import Buffer, Tensor
+
+_NO_TILES = Reason("the target does not compute in tiles of rows")
+_UNKNOWN = Reason("only a run knows how many queries there are")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,17 @@ class GeneralAttention:
         return AttentionKernel(self.group, self.strides, lanes, block_sizes, name, counts).build()
 
 
-def general_attention(canonical: Canonical, block_sizes: BlockSizes) -> GeneralAttention | None:
-    """An attention for any number of queries and heads; None where its form depends on them."""
+def general_attention(canonical: Canonical, block_sizes: BlockSizes) -> GeneralAttention | Reason:
+    """An attention for any number of queries and heads; why its form depends on them."""
     g = canonical.group
     assert isinstance(g, Attention)  # noqa: S101 - narrows the type for the checker
     rows = extent_of(g.row)
-    if not block_sizes.transpose_stores or not isinstance(rows, int) or rows < max(ROWS):
-        return None
+    if not block_sizes.transpose_stores:
+        return _NO_TILES
+    if not isinstance(rows, int):
+        return _UNKNOWN
+    if rows < max(ROWS):
+        return Reason("{} queries, fewer than the {} of a tile", rows, max(ROWS))
     return _Making(canonical).make(block_sizes.rows)
 
 

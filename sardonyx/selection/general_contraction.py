@@ -35,6 +35,7 @@ from sardonyx.kernel.matmul.long_sums import is_long as is_long_sum
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.groups import Contraction
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.roles import roles
 from sardonyx.selection.general_group import Generaliser
 from sardonyx.selection.invocation import is_prepared
@@ -49,6 +50,13 @@ _LEAST = 8
 _BRIEF = 2**26
 #: Elements of a constant factor, at most, that an image's row is multiplied with in no time.
 _SLIGHT = 2**16
+
+
+_NOT_PLAIN = Reason("its factors are not both plain loads of floats, summed as such")
+_BATCHES = Reason("both factors have an axis of batches")
+_ONE_ROW = Reason("there is no axis of rows")
+_DEPTH_APART = Reason("what is summed does not lie side by side in its left factor")
+_COLUMNS_APART = Reason("its columns do not lie side by side in what is written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,8 @@ def _is_slight(group: Contraction, rows: list[Dim], column: Dim, depth: Dim) -> 
 
 def general_product(
     canonical: Canonical, lanes: int, block_sizes: BlockSizes, *, brief: bool = False
-) -> GeneralContraction | None:
-    """A product of a constant right factor for any sizes; None where its form depends on them.
+) -> GeneralContraction | Reason:
+    """A product of a constant right factor for any sizes; why its form depends on them.
 
     Args:
         canonical: The product.
@@ -138,31 +146,34 @@ def general_product(
     assert isinstance(g, Contraction)  # noqa: S101 - narrows the type for the checker
     found = roles(g)
     if found is None or not _is_plain(g, dtypes.DOUBLE if brief else dtypes.FLOAT):
-        return None
+        return _NOT_PLAIN
     if brief:
         lanes //= 2
     batch, rows, columns = found
     summed = [v for v in g.reduced if v != 0]
-    if batch or len(columns) not in (1, 2) or len(summed) != 1:
-        return None
+    if batch:
+        return _BATCHES
+    if len(columns) not in (1, 2) or len(summed) != 1:
+        return Reason("{} axes are summed, and {} have columns", len(summed), len(columns))
     column = next((v for v in columns if _is_dense(canonical, g.root.buffer, g.at, v)), columns[0])
     depth, heads = summed[0], next((v for v in columns if v is not column), 0)
     known = [extent_of(v) for v in (column, depth)]
     slight = heads == 0 and not brief and _is_slight(g, rows, column, depth)
-    if not slight and (
-        not rows
-        or not all(isinstance(n, int) and n >= _LEAST for n in known)
-        or int(known[0]) < lanes
-    ):
-        return None
+    if not slight:
+        if not rows:
+            return _ONE_ROW
+        if not all(isinstance(n, int) and n >= _LEAST for n in known):
+            return Reason("{} columns, sums of {}: fewer than {}", *known, _LEAST)
+        if int(known[0]) < lanes:
+            return Reason("{} columns, fewer than the {} lanes", known[0], lanes)
     if not _is_dense(canonical, g.left.tensor, g.left.at, depth):
-        return None
+        return _DEPTH_APART
     steps = (
         _step(canonical, g.root.buffer, g.at, column),
         _step(canonical, g.root.buffer, g.at, heads),
     )
     if steps[0] != 1 or steps[1] == known[0] or not isinstance(extent_of(heads), int):
-        return None  # heads that lie side by side are columns of one panel
+        return _COLUMNS_APART  # heads that lie side by side are columns of one panel
     making = _Making(canonical, lanes, block_sizes, brief=brief, slight=slight)
     return making.make(rows, column, heads, depth)
 

@@ -20,6 +20,7 @@ from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.plan.canonical import placeholder
 from sardonyx.plan.inline import is_view
 from sardonyx.plan.layout import row_major
+from sardonyx.plan.reasons import Reason
 from sardonyx.selection.invocation import Invocation
 from sardonyx.tensor import scalar
 from sardonyx.tensor.operations import COMPARE
@@ -35,6 +36,10 @@ _MOST_LANES = 128
 #: Extents and steps of up to so many elements (a filter's taps) of what is read stay numbers where
 #: something is computed of it: elements that its lanes, or loops, have in common are seen by them.
 _FEW = 9
+
+
+_UNKNOWN = Reason("it reads nothing, has no elements, or only a run knows its sizes")
+_COMPUTES = Reason("it computes something in every run, or where it reads is looked up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +136,8 @@ def general_copy(
     strides: dict[Tensor, tuple[Dim, ...]],
     *,
     runs_once: bool = False,
-) -> GeneralCopy | None:
-    """A map as a copy for any sizes; None if it is more than a copy, or its sizes are not known.
+) -> GeneralCopy | Reason:
+    """A map as a copy for any sizes; why it is more than a copy, or its sizes are not known.
 
     Args:
         contents: What is written.
@@ -147,10 +152,12 @@ def general_copy(
     read = list(dict.fromkeys(x.buffer for x in loads_of(contents.body)))
     known = all(isinstance(d, int) for t in read for d in (*t.shape, *strides_of(t)))
     is_copy = is_view(contents.body)
-    if not read or not known or not (is_copy or (runs_once and _is_computed(contents.body))):
-        return None
+    if not read or not known:
+        return _UNKNOWN
+    if not (is_copy or (runs_once and _is_computed(contents.body))):
+        return _COMPUTES
     if not contents.shape or not all(isinstance(d, int) and d > 0 for d in contents.shape):
-        return None
+        return _UNKNOWN
     values: dict[Atom, Dim] = {}
 
     def symbol(value: Dim) -> Dim:

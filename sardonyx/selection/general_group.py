@@ -15,6 +15,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import Canonical, placeholder
+from sardonyx.plan.reasons import Reason
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Tensor
@@ -31,13 +32,16 @@ class Remembered(Generic[_General]):
     """What was made general before: layers of one structure differ in their buffers alone.
 
     Attributes:
-        make: Makes a group general, over stand-ins whose buffers it names in `actual`; or None.
+        make: Makes a group general, over stand-ins whose buffers it names in `actual`; or says why
+            that cannot be.
     """
 
-    make: Callable[[Canonical], _General | None]
-    _known: dict[object, tuple[dict[Buffer, Buffer], _General | None]] = field(default_factory=dict)
+    make: Callable[[Canonical], _General | Reason]
+    _known: dict[object, tuple[dict[Buffer, Buffer], _General | Reason]] = field(
+        default_factory=dict
+    )
 
-    def of(self, canonical: Canonical) -> _General | None:
+    def of(self, canonical: Canonical) -> _General | Reason:
         """What `make` makes of a group."""
         found = self._known.get(canonical.key)
         if found is None:
@@ -46,8 +50,8 @@ class Remembered(Generic[_General]):
             self._known[canonical.key] = placeholders, made
             return made
         placeholders, made = found
-        if made is None:
-            return None
+        if isinstance(made, Reason):
+            return made
         actual = {b: canonical.buffers[placeholders[t]] for b, t in made.actual.items()}
         return replace(made, actual=actual)
 

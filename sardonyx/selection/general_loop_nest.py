@@ -24,6 +24,7 @@ from sardonyx.kernel.loops.register_blocking import Shared, shared_axis
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.canonical import Canonical, structure_of
 from sardonyx.plan.groups import LoopNest, Stage
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.swap_operands import LONGEST_WINDOW
 from sardonyx.selection.general_group import Generaliser
 from sardonyx.selection.unfolded import unfolded
@@ -43,6 +44,15 @@ _LEAST_REDUCED = 32
 _KINDS = ("map", "sum", "max", "min")
 #: Operations with symbolic integers of their own, which may have loads in them.
 _WITH_DIMS = frozenset(("load", "size")) | CHECKS
+
+
+_NO_WINDOW = Reason("it reduces no windows of 2 to {} elements", LONGEST_WINDOW)
+_NOT_SHARED = Reason("neighbours of its windows share no elements that a block could load once")
+_UNKNOWN = Reason("only a run knows how many windows there are in a row")
+_NOT_PLAIN = Reason(
+    "it computes with other types than float, or reads elements along no whole axes"
+)
+_APART = Reason("what it reads does not lie side by side along its lanes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +97,17 @@ class GeneralWindows:
     block_sizes: BlockSizes
     _shared: dict[object, tuple[int, Shared] | None] = field(default_factory=dict)
 
-    def of(self, canonical: Canonical) -> GeneralLoopNest | None:
-        """A window for any sizes; None where its form depends on them."""
+    def of(self, canonical: Canonical) -> GeneralLoopNest | Reason:
+        """A window for any sizes; why its form depends on them."""
         g = canonical.group
         assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
         lanes = _lane_axis(canonical, self.lanes)
-        if lanes is None or not _is_window(g):
-            return None
+        if lanes is None:
+            return Reason(
+                "its results are no whole vectors of {} that lie side by side", self.lanes
+            )
+        if not _is_window(g):
+            return _NO_WINDOW
         canonical = unfolded(canonical)
         widths = {lanes: self.lanes}
         first = _Making(canonical).make(widths)
@@ -101,11 +115,11 @@ class GeneralWindows:
             self._shared[first.key] = self._find(first)
         found = self._shared[first.key]
         if found is None:
-            return None
+            return _NOT_SHARED
         position, shared = found
         extent = extent_of(g.outer[position])
         if not isinstance(extent, int):
-            return None
+            return _UNKNOWN
         count = shared.count(extent)
         if extent % count or extent < 2 * count:
             return _Making(canonical).make(widths, fixed=position)
@@ -122,24 +136,24 @@ class GeneralWindows:
         return general.group.outer.index(shared.axis), shared
 
 
-def general_map(canonical: Canonical, lanes: int) -> GeneralLoopNest | None:
-    """Maps of plain loads, or what reduces them; None where their form depends on their sizes."""
+def general_map(canonical: Canonical, lanes: int) -> GeneralLoopNest | Reason:
+    """Maps of plain loads, or what reduces them; why their form depends on their sizes."""
     g = canonical.group
     assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
     axis = _lane_axis(canonical, lanes)
     if axis is None:
-        return None
+        return Reason("its results are no whole vectors of {} that lie side by side", lanes)
     axes = frozenset((0, *g.outer, *g.inner))
     width, count = extent_of(g.outer[axis]), sizes.product(map(extent_of, g.inner))
     if not isinstance(width, int) or width < _LEAST_VECTORS * lanes:
-        return None
+        return Reason("rows of {}, fewer than {} vectors of {}", width, _LEAST_VECTORS, lanes)
     if g.inner and (not isinstance(count, int) or count < _LEAST_REDUCED):
-        return None
+        return Reason("{} elements are reduced, fewer than {}", count, _LEAST_REDUCED)
     if not all(
         s.kind in _KINDS and axes.issuperset(s.indices) and _is_plain(s.body, axes)
         for s in g.stages
     ):
-        return None
+        return _NOT_PLAIN
     # Elements that lie apart along the lanes have forms that depend on how far.
     accesses: list[tuple[Tensor, tuple[Dim, ...]]]
     accesses = [(s.root.buffer, s.indices) for s in g.stages]
@@ -150,7 +164,7 @@ def general_map(canonical: Canonical, lanes: int) -> GeneralLoopNest | None:
         for step, index in zip(canonical.strides[tensor], at, strict=True)
         if index == g.outer[axis]
     ):
-        return None
+        return _APART
     return _Making(canonical).make({axis: lanes}, inner=bool(g.inner))
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sardonyx.base.forks import compiling
@@ -13,11 +14,13 @@ from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.loops.block_sizes import BlockSizes
-from sardonyx.plan.canonical import LatestCanonical
+from sardonyx.plan.canonical import Canonical, LatestCanonical
 from sardonyx.plan.groups import CustomKernel, Group, LoopNest
-from sardonyx.plan.joined import joined
-from sardonyx.selection.invocation import Invocation
+from sardonyx.plan.joined import Joined, joined
+from sardonyx.plan.reasons import Reason
+from sardonyx.selection.invocation import Invocation, is_constant
 from sardonyx.selection.layers import LayerKeeper, Layers
+from sardonyx.selection.table import Candidate, SelectionTrace, Table, always, choose
 from sardonyx.tensor.tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
@@ -82,11 +85,13 @@ class KernelCache:
     Attributes:
         options: What for, and how.
         kept: Has what groups of other models became.
+        trace: Takes note of candidates; None in sessions.
         packed: What was packed so far.
     """
 
     options: SelectionOptions
     kept: LayerKeeper | None = None
+    trace: SelectionTrace | None = None
     packed: PackedBuffers = field(default_factory=PackedBuffers)
     _names: KernelNames = field(default_factory=KernelNames)
     _canonical: LatestCanonical = field(default_factory=LatestCanonical)
@@ -101,6 +106,7 @@ class KernelCache:
                 from sardonyx.selection.selector import KernelSelector
 
             self._selector = KernelSelector(self.options, self.packed, self._names, self._canonical)
+            self._selector.trace = self.trace
         return self._selector
 
     @property
@@ -134,17 +140,83 @@ class KernelCache:
     def form(self, group: Group, strides: dict[Tensor, tuple[Dim, ...]]) -> Sequence[Invocation]:
         """The invocations that compute `group`, in order."""
 
-        def alone() -> list[Invocation]:
-            return self.selector.form(group, strides)
+        task = _GroupTask(self, group, strides)
+        if self.trace is None:
+            return choose(GROUPS, task)
+        with self.trace.group(group, task.structure):
+            has_parts = isinstance(group, LoopNest) and not task.is_alone
+            return choose(GROUPS, task, self.trace if has_parts else None)
 
-        if isinstance(group, CustomKernel) or self.options.block_sizes.tiling is not None:
-            return alone()
-        many = joined(group) if isinstance(group, LoopNest) else None
-        if many is not None:
-            parts = self.selector.parts(many, strides)
-            if parts:
-                return parts
-            what = "%d joined parts are one kernel: their expressions have more than sizes in them"
-            _log.info(what, len(many.shares))
-        canonical = self._canonical.of(group, strides)
-        return self._layers.of(canonical, group, self.packed, alone, self._names.of, self.kept)
+
+class _GroupTask:
+    """A group that is to be computed."""
+
+    def __init__(
+        self, cache: KernelCache, group: Group, strides: dict[Tensor, tuple[Dim, ...]]
+    ) -> None:
+        self.cache, self.group, self.strides = cache, group, strides
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is built for itself, whatever other groups are."""
+        tiling = self.cache.options.block_sizes.tiling
+        return isinstance(self.group, CustomKernel) or tiling is not None
+
+    @property
+    def structure(self) -> object:
+        """What groups have in common that are built once; None for those that are built alone."""
+        if isinstance(self.group, CustomKernel) or self.is_alone:
+            return None
+        canonical = Canonical(self.group, self.strides)
+        return canonical.key, tuple(map(is_constant, canonical.buffers.values()))
+
+    @cached_property
+    def joined(self) -> Joined | None:
+        """The many parts that it is joined of."""
+        return joined(self.group) if isinstance(self.group, LoopNest) else None
+
+    @cached_property
+    def parts(self) -> list[Invocation]:
+        """What computes these; nothing if they cannot share kernels."""
+        assert self.joined is not None  # noqa: S101 - `_no_parts` looked
+        return self.cache.selector.parts(self.joined, self.strides)
+
+    def form(self) -> list[Invocation]:
+        """Its kernels as if there were no other group."""
+        return self.cache.selector.form(self.group, self.strides)
+
+
+_BUILT_ALONE = Reason("it is built for itself, whatever other groups are")
+_NOT_JOINED = Reason("it does not choose between many parts along an axis")
+_MORE_THAN_SIZES = Reason("its parts have more than sizes in them, so they could share no kernel")
+
+
+def _no_parts(task: _GroupTask) -> Reason | None:
+    if task.is_alone:
+        return _BUILT_ALONE
+    if task.joined is None:
+        return _NOT_JOINED
+    if task.parts:
+        return None
+    what = "%d joined parts are one kernel: their expressions have more than sizes in them"
+    _log.info(what, len(task.joined.shares))
+    return _MORE_THAN_SIZES
+
+
+def _parts(task: _GroupTask) -> Sequence[Invocation]:
+    return task.parts
+
+
+def _whole(task: _GroupTask) -> Sequence[Invocation]:
+    group, cache = task.group, task.cache
+    if task.is_alone or isinstance(group, CustomKernel):
+        return task.form()
+    canonical = cache._canonical.of(group, task.strides)
+    return cache._layers.of(canonical, group, cache.packed, task.form, cache._names.of, cache.kept)
+
+
+#: How kernels are found for a group: part by part, or by what computes groups of its kind.
+GROUPS: Table[_GroupTask, Sequence[Invocation]] = (
+    Candidate("part by part", _no_parts, _parts),
+    Candidate("as a whole", always, _whole),
+)

@@ -1,4 +1,4 @@
-"""Contractions by kernels of their own: general ones, of images, of codes, Winograd's."""
+"""Contractions by kernels: those for any sizes, and those of their own after their operands."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ from typing import TYPE_CHECKING
 
 from sardonyx.base.forks import compiling
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
-from sardonyx.kernel.matmul.long_sums import is_long
-from sardonyx.plan.blockwise import in_blocks
 from sardonyx.plan.canonical import Canonical
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.integers import integer_factors
 from sardonyx.plan.layout import row_major
-from sardonyx.plan.operand_order import in_order
-from sardonyx.plan.pad_input import LEAST_ON_DEVICE, LEAST_RUN, with_borders
-from sardonyx.plan.swap_operands import with_whole_image
+from sardonyx.plan.pad_input import LEAST_ON_DEVICE, LEAST_RUN
+from sardonyx.plan.pipeline import Operands, prepare_operands
+from sardonyx.plan.reasons import PassOutcome
 from sardonyx.selection.general_contraction import GeneralContraction
-from sardonyx.selection.invocation import Invocation, invocation_of, is_constant
+from sardonyx.selection.invocation import Invocation, invocation_of
 from sardonyx.selection.kernel_record import KernelRecord
 from sardonyx.selection.variants import DEFAULT
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
 from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, make_map, make_reduce
-from sardonyx.tensor.traverse import loads_of
 
 if TYPE_CHECKING:
     from sardonyx.selection.selector import KernelSelector
@@ -43,81 +39,113 @@ WINOGRAD = "winograd"
 PRODUCT = "product"
 
 
-def product_of_kernels(
-    selector: KernelSelector, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]], pack: bool
+def own_kernel(
+    selector: KernelSelector,
+    group: Contraction,
+    strides: dict[Tensor, tuple[Dim, ...]],
+    fixed: bool,
 ) -> list[Invocation]:
-    """The kernel of a contraction, after the packing of a right factor that never changes."""
-    fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
-    if fixed and selector.block_sizes.tiling is None and not _is_rounded(selector, group):
-        general = selector.general_product(group, strides)
-        if general is not None:
-            return _general(selector, general, group, strides)
-    image: list[Invocation] = []
-    codes = in_blocks(group) if fixed and selector.options.dots and not _is_long(group) else None
-    if codes is not None:
-        with compiling:
-            from sardonyx.selection.blockwise import blockwise_product
+    """A contraction by a kernel for its sizes, after what its operands need.
 
-        return blockwise_product(selector, codes, strides)
-    least_run = LEAST_RUN if selector.block_sizes.tiling is None else LEAST_ON_DEVICE
-    bordered = with_borders(group, least_run) if fixed else None
-    if bordered is not None:
-        contents, place, group = bordered
-        image = [_image(selector, contents, place, strides, group)]
-        strides = {**strides, place: row_major(place.shape)}
-    elif not fixed and all(is_constant(x.tensor) for x in loads_of(group.left)):
-        # Factors were exchanged: the right one is an image, which is packed in each run.
-        whole = with_whole_image(group)
-        if whole is not None:
-            contents, place, group = whole
-            image = [_image(selector, contents, place, strides, group)]
-            strides = {**strides, place: row_major(place.shape)}
-    if integer_factors(group) is not None:
-        group, strides, before = _with_numbers(selector, group, strides)
-        image += before
-    canonical = selector.canonical(group, strides)
-    # What has no image may get one below, and is another kernel then.
-    key = (canonical.key, fixed, bool(image))
-    if key not in selector.kernels and fixed and not image:
-        moved = None if _stays(selector, key, canonical) else in_order(group)
-        if moved is not None:
-            contents, place, group = moved
-            image = [_image(selector, contents, place, strides, group, "moved")]
-            canonical = Canonical(group, {**strides, place: row_major(place.shape)})
-            key = (canonical.key, fixed, True)
-
-    def build() -> KernelRecord:
-        with compiling:
-            from sardonyx.selection.matmul_candidates import built
-
-        return built(selector, canonical, fixed)
-
-    kernel = selector.kernel_of(key, build)
+    Args:
+        selector: Builds kernels.
+        group: The contraction.
+        strides: Of all buffers.
+        fixed: Whether the right factor never changes, and is packed.
+    """
+    work = _OwnKernel(selector, group, strides, fixed)
+    for one, after, refusal in prepare_operands(group, work.operands):
+        if selector.trace is not None:
+            reason = one.why if refusal is None else refusal
+            selector.trace.passed(PassOutcome(one.name, refusal is None, reason))
+        work.group = group = after
+    key, canonical = work.key
+    kernel = selector.kernel_of(key, lambda: _built(selector, canonical, fixed))
     actual, steps = {**canonical.buffers}, list[Invocation]()
     for packing in selector.needs[key]:
         actual[packing.packed], before = selector.packed_buffer(
-            contents_of(packing, canonical), strides
+            contents_of(packing, canonical), work.strides
         )
         steps += before
-    return [*image, *steps, invocation_of(kernel, actual, group)]
+    return [*work.steps, *steps, invocation_of(kernel, actual, group)]
 
 
-def _is_long(group: Contraction) -> bool:
-    """Whether sums are added up in float64."""
-    return bool(is_long(group.reduced, value_type(group.accumulator)))
-
-
-def _is_rounded(selector: KernelSelector, group: Contraction) -> bool:
-    """Whether the factors of a contraction are rounded to bfloat16."""
-    if not selector.options.bf16_products:
-        return False
+def _built(selector: KernelSelector, canonical: Canonical, fixed: bool) -> KernelRecord:
     with compiling:
-        from sardonyx.kernel.matmul.bf16_product import may_round
+        from sardonyx.selection.matmul_candidates import built
 
-    return may_round(group)
+    return built(selector, canonical, fixed)
 
 
-def _general(
+class _OwnKernel:
+    """Makes what operands of a contraction need, while planning passes look at them.
+
+    Attributes:
+        group: The contraction as it is by now.
+        strides: Of all buffers, those that were made for it too.
+        steps: What runs before its kernel.
+        operands: What passes know of it.
+    """
+
+    def __init__(
+        self,
+        selector: KernelSelector,
+        group: Contraction,
+        strides: dict[Tensor, tuple[Dim, ...]],
+        fixed: bool,
+    ) -> None:
+        self.selector, self.group, self.strides, self._fixed = selector, group, strides, fixed
+        self.steps: list[Invocation] = []
+        has_blocks = selector.block_sizes.tiling is not None
+        self.operands = Operands(
+            fixed, LEAST_ON_DEVICE if has_blocks else LEAST_RUN, self._copied, self._stored,
+            self._walks_rows,
+        )  # fmt: skip
+        self._canonical: tuple[Contraction, Canonical] | None = None
+        self._owns_strides = False
+
+    @property
+    def key(self) -> tuple[tuple[object, ...], Canonical]:
+        """The structure of the kernel, and the group over placeholders."""
+        canonical = self._of(self.group)
+        # What has no copy may get one, and is another kernel then.
+        return (canonical.key, self._fixed, bool(self.steps)), canonical
+
+    def _of(self, group: Contraction) -> Canonical:
+        if self._canonical is None or self._canonical[0] is not group:
+            self._canonical = group, self.selector.canonical(group, self.strides)
+        return self._canonical[1]
+
+    def _copied(self, name: str, contents: Map, place: Buffer) -> None:
+        made = self.selector.pack(contents, place, self.strides, name)
+        self.steps.append(replace(made, group=self.group))
+        self._lies(place)
+
+    def _lies(self, buffer: Buffer) -> None:
+        """Note strides; the caller's stay as they are, and are known by their identity."""
+        if not self._owns_strides:
+            self.strides, self._owns_strides = dict(self.strides), True
+        self.strides[buffer] = row_major(buffer.shape)
+
+    def _stored(self, contents: Map) -> Buffer:
+        if contents.body.op == "constant":
+            return self.selector.number(contents)
+        packed, before = self.selector.packed_buffer(contents, self.strides)
+        self._lies(packed)
+        self.steps += before
+        return packed
+
+    def _walks_rows(self, group: Contraction) -> bool:
+        """Whether a contraction needs no copy of its left factor, or its kernel is known."""
+        key, canonical = self.key
+        return (
+            bool(self.steps)
+            or key in self.selector.kernels
+            or _stays(self.selector, key, canonical)
+        )
+
+
+def general_invocations(
     selector: KernelSelector,
     general: GeneralContraction,
     group: Contraction,
@@ -156,39 +184,6 @@ def _stays(selector: KernelSelector, key: tuple[object, ...], canonical: Canonic
         selector.schedules[structure] = schedule
         return schedule.direct
     return True
-
-
-def _with_numbers(
-    selector: KernelSelector, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]
-) -> tuple[Contraction, dict[Tensor, tuple[Dim, ...]], list[Invocation]]:
-    """A contraction of codes whose factors and terms of results lie in memory."""
-    own, steps = dict(strides), list[Invocation]()
-
-    def stored(contents: Map) -> Buffer:
-        if contents.body.op == "constant":
-            return selector.number(contents)
-        packed, before = selector.packed_buffer(contents, strides)
-        own[packed] = row_major(packed.shape)
-        steps.extend(before)
-        return packed
-
-    with compiling:
-        from sardonyx.plan.hoisting import with_numbers
-
-    return with_numbers(group, stored), own, steps
-
-
-def _image(
-    selector: KernelSelector,
-    contents: Map,
-    place: Buffer,
-    strides: dict[Tensor, tuple[Dim, ...]],
-    group: Contraction,
-    name: str = "image",
-) -> Invocation:
-    """What lays out the left factor of a contraction."""
-    made = selector.pack(contents, place, strides, name)
-    return replace(made, group=group)
 
 
 def contents_of(packing: Packing, canonical: Canonical) -> Map | Reduce:

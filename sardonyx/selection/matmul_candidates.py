@@ -1,10 +1,12 @@
-"""How contractions are computed: the forms of their kernels, imported when the first is built."""
+"""The table of kernels of contractions for their sizes, imported when the first is built."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+from sardonyx.base.sizes import Dim
 from sardonyx.kernel.matmul.bf16_product import Bf16Kernel, Bf16Schedule, may_round
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
@@ -16,11 +18,12 @@ from sardonyx.kernel.matmul.matrix_product import (
     IntegerMatrixKernel,
     IntegerMatrixSchedule,
 )
-from sardonyx.kernel.matmul.winograd_choice import fitting
+from sardonyx.kernel.matmul.winograd_choice import WinogradTiles, fitting
 from sardonyx.kernel.matmul.winograd_product import WinogradKernel
 from sardonyx.plan.canonical import Canonical
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.reasons import Reason
 from sardonyx.selection.kernel_record import KernelRecord
 from sardonyx.selection.matmul import (
     HALVES,
@@ -30,53 +33,199 @@ from sardonyx.selection.matmul import (
     PRODUCT,
     WINOGRAD,
 )
+from sardonyx.selection.table import Candidate, Table, always, choose
 from sardonyx.selection.variants import DEFAULT
 
 if TYPE_CHECKING:
     from sardonyx.selection.selector import KernelSelector
 
 
+_NOT_CODES = Reason("its factors are not 8-bit codes")
+_NO_MATRICES = Reason("the target has no registers for matrices")
+_ZEROS = Reason("the zero points of its right factor differ from 0")
+_EXACT = Reason("factors are not rounded: session.allow_bfloat16_products is not set")
+_NOT_ROUNDED = Reason("it is no sum of float32 products, or one too short or too long to gain")
+_CHANGES = Reason("its filters change from run to run")
+_CODES = Reason("its factors are codes")
+_OFF = Reason("session.disable_winograd is set, or nothing is fused")
+
+
+class KernelTask:
+    """A contraction over placeholders that gets a kernel of its own.
+
+    Args:
+        selector: Builds kernels.
+        canonical: The contraction.
+        fixed: Whether its right factor is packed before.
+    """
+
+    def __init__(self, selector: KernelSelector, canonical: Canonical, fixed: bool) -> None:
+        group = canonical.group
+        assert isinstance(group, Contraction)  # noqa: S101 - narrows the type for the checker
+        self.selector, self.canonical, self.fixed = selector, canonical, fixed
+        self.contraction, self.block_sizes = group, selector.block_sizes
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        lanes = self.selector.options.lanes
+        return self.contraction, self.canonical.strides, lanes, self.block_sizes
+
+    @cached_property
+    def is_of_codes(self) -> bool:
+        """Whether codes are multiplied."""
+        return integer_factors(self.contraction) is not None
+
+    @cached_property
+    def codes_in_matrices(self) -> IntegerMatrixSchedule:
+        """How registers for matrices would multiply codes."""
+        return IntegerMatrixSchedule(*self._arguments)
+
+    @cached_property
+    def codes(self) -> IntegerSchedule:
+        """How vectors would multiply codes."""
+        return IntegerSchedule(*self._arguments)
+
+    @cached_property
+    def rounds(self) -> bool:
+        """Whether factors are rounded to bfloat16."""
+        return self.selector.options.bf16_products and may_round(self.contraction)
+
+    @cached_property
+    def rounded_in_matrices(self) -> Bf16MatrixSchedule:
+        """How registers for matrices would multiply rounded factors."""
+        return Bf16MatrixSchedule(*self._arguments)
+
+    @cached_property
+    def schedule(self) -> ContractionSchedule:
+        """How it is summed directly."""
+        found = self.selector.schedules.pop(self.canonical.key, None)
+        if found is None or self.selector.variant != DEFAULT:
+            found = ContractionSchedule(*self._arguments)
+        return found
+
+    @cached_property
+    def tiles(self) -> WinogradTiles | Reason:
+        """How tiles of an image would be transformed; why they are not."""
+        return fitting(self.schedule, self.block_sizes.tiles, self.selector.variant.winograd)
+
+    def name(self, stem: str) -> str:
+        """A name for its kernel."""
+        return self.selector.name(stem)
+
+
+def _refusal_of_matrices(task: KernelTask) -> Reason | None:
+    return None if task.block_sizes.matrices else _NO_MATRICES
+
+
+def _few_rows(rows: Dim, few: int) -> Reason:
+    return Reason("{} rows, no more than {}: vectors are as fast", rows, few)
+
+
+def _no_codes_in_matrices(task: KernelTask) -> Reason | None:
+    if not task.is_of_codes:
+        return _NOT_CODES
+    refusal = _refusal_of_matrices(task)
+    if refusal is not None:
+        return refusal
+    s = task.codes_in_matrices
+    if s.zeros:
+        return _ZEROS
+    return _few_rows(s.row_count(), s.few) if s.has_few_rows else None
+
+
+def _codes_in_matrices(task: KernelTask) -> ContractionKernel:
+    name = task.name(f"{INTEGERS}{IN_MATRICES}")
+    return IntegerMatrixKernel(task.codes_in_matrices, name, task.fixed)
+
+
+def _no_codes(task: KernelTask) -> Reason | None:
+    return None if task.is_of_codes else _NOT_CODES
+
+
+def _codes(task: KernelTask) -> ContractionKernel:
+    return IntegerKernel(task.codes, task.name(INTEGERS), task.fixed)
+
+
+def _not_rounded(task: KernelTask) -> Reason | None:
+    if task.rounds:
+        return None
+    return _NOT_ROUNDED if task.selector.options.bf16_products else _EXACT
+
+
+def _not_rounded_in_matrices(task: KernelTask) -> Reason | None:
+    refusal = _not_rounded(task) or _refusal_of_matrices(task)
+    if refusal is not None:
+        return refusal
+    s = task.rounded_in_matrices
+    return _few_rows(s.row_count(), s.few) if s.has_few_rows else None
+
+
+def _rounded_in_matrices(task: KernelTask) -> ContractionKernel:
+    return Bf16MatrixKernel(task.rounded_in_matrices, task.name(MATRICES), task.fixed)
+
+
+def _no_winograd(task: KernelTask) -> Reason | None:
+    if task.is_of_codes:
+        return _CODES
+    _ = task.schedule  # every row behind this one needs it
+    if not task.fixed:
+        return _CHANGES
+    if not task.selector.options.winograd:
+        return _OFF
+    return task.tiles if isinstance(task.tiles, Reason) else None
+
+
+def _winograd(task: KernelTask) -> ContractionKernel:
+    schedule, tiles, block_sizes = task.schedule, task.tiles, task.block_sizes
+    assert not isinstance(tiles, Reason)  # noqa: S101 - `_no_winograd` looked
+    if block_sizes.wide > block_sizes.vectors:
+        block_sizes = replace(block_sizes, vectors=block_sizes.wide)
+        lanes, strides = task.selector.options.lanes, task.canonical.strides
+        schedule = ContractionSchedule(task.contraction, strides, lanes, block_sizes)
+        wide = fitting(schedule, block_sizes.tiles, tiles.outputs)
+        tiles = tiles if isinstance(wide, Reason) else wide
+    return WinogradKernel(schedule, tiles, task.name(f"{WINOGRAD}{tiles.outputs}"))
+
+
+def _rounded(task: KernelTask) -> ContractionKernel:
+    return Bf16Kernel(Bf16Schedule(*task._arguments), task.name(HALVES), task.fixed)
+
+
+def _direct(task: KernelTask) -> ContractionKernel:
+    return ContractionKernel(task.schedule, task.name(PRODUCT), task.fixed)
+
+
+def _direct_cost(task: KernelTask) -> Dim | None:
+    return None if task.is_of_codes else task.schedule.cost_ns()
+
+
+def _winograd_cost(task: KernelTask) -> Dim | None:
+    if isinstance(task.tiles, Reason):
+        return None
+    return WinogradKernel(task.schedule, task.tiles, "").cost_ns()
+
+
+#: Kernels of contractions for their sizes, in the order in which they are preferred.
+KERNELS: Table[KernelTask, ContractionKernel] = (
+    Candidate(
+        "integers in matrices", _no_codes_in_matrices, _codes_in_matrices,
+        lambda task: task.codes_in_matrices.cost_ns(),
+    ),
+    Candidate("integers", _no_codes, _codes, lambda task: task.codes.cost_ns()),
+    Candidate(
+        "bfloat16 in matrices", _not_rounded_in_matrices, _rounded_in_matrices,
+        lambda task: task.rounded_in_matrices.cost_ns(),
+    ),
+    Candidate("winograd", _no_winograd, _winograd, _winograd_cost),
+    Candidate("bfloat16", _not_rounded, _rounded),
+    Candidate("product", always, _direct, _direct_cost),
+)  # fmt: skip
+
+
 def built(selector: KernelSelector, canonical: Canonical, fixed: bool) -> KernelRecord:
     """The kernel of a contraction, whose right factor is packed before if it is `fixed`."""
-    form = _form(selector, canonical, fixed)
+    form = choose(KERNELS, KernelTask(selector, canonical, fixed), selector.trace)
     kernel, packings = form.build()
     # Where nothing is copied or packed, its time goes by in micro-kernels.
     kernel.program.as_written = type(form) is ContractionKernel and form.schedule.direct and fixed
     return KernelRecord(kernel, packings)
-
-
-def _form(selector: KernelSelector, canonical: Canonical, fixed: bool) -> ContractionKernel:
-    """How a contraction is computed."""
-    group, strides = canonical.group, canonical.strides
-    assert isinstance(group, Contraction)  # noqa: S101 - narrows the type for the checker
-    if integer_factors(group) is not None:
-        if selector.block_sizes.matrices:
-            codes = IntegerMatrixSchedule(
-                group, strides, selector.options.lanes, selector.block_sizes
-            )
-            if not codes.zeros and not codes.has_few_rows:
-                name = selector.name(f"{INTEGERS}{IN_MATRICES}")
-                return IntegerMatrixKernel(codes, name, fixed)
-        integers = IntegerSchedule(group, strides, selector.options.lanes, selector.block_sizes)
-        return IntegerKernel(integers, selector.name(INTEGERS), fixed)
-    rounds = selector.options.bf16_products and may_round(group)
-    if rounds and selector.block_sizes.matrices:
-        wide = Bf16MatrixSchedule(group, strides, selector.options.lanes, selector.block_sizes)
-        if not wide.has_few_rows:
-            return Bf16MatrixKernel(wide, selector.name(MATRICES), fixed)
-    schedule = selector.schedules.pop(canonical.key, None)
-    if schedule is None or selector.variant != DEFAULT:
-        schedule = ContractionSchedule(group, strides, selector.options.lanes, selector.block_sizes)
-    tiles = None
-    if fixed and selector.options.winograd:
-        tiles = fitting(schedule, selector.block_sizes.tiles, selector.variant.winograd)
-    if tiles is not None:
-        if selector.block_sizes.wide > selector.block_sizes.vectors:
-            block_sizes = replace(selector.block_sizes, vectors=selector.block_sizes.wide)
-            schedule = ContractionSchedule(group, strides, selector.options.lanes, block_sizes)
-            tiles = fitting(schedule, block_sizes.tiles, tiles.outputs) or tiles
-        return WinogradKernel(schedule, tiles, selector.name(f"{WINOGRAD}{tiles.outputs}"))
-    if rounds:
-        bf16_products = Bf16Schedule(group, strides, selector.options.lanes, selector.block_sizes)
-        return Bf16Kernel(bf16_products, selector.name(HALVES), fixed)
-    return ContractionKernel(schedule, selector.name(PRODUCT), fixed)

@@ -1,71 +1,49 @@
-"""Groups to kernels: which form computes each, one kernel for all groups of equal structure."""
+"""Groups to kernels: which candidate computes each, one kernel for groups of equal structure."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from sardonyx.base import sizes
 from sardonyx.base.forks import compiling
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.loops.block_sizes import BlockSizes
-from sardonyx.kernel.loops.loop_nest_schedule import LoopNestSchedule
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
-from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.plan.canonical import Canonical, LatestCanonical, Shareable, as_rows
+from sardonyx.plan.canonical import Canonical, LatestCanonical, Shareable
 from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest
-from sardonyx.plan.inline import Materialized, is_view
-from sardonyx.plan.integers import integer_factors
+from sardonyx.plan.inline import Materialized
 from sardonyx.plan.joined import Joined
 from sardonyx.plan.layout import row_major
-from sardonyx.plan.roles import roles
-from sardonyx.plan.swap_operands import is_across_batches
+from sardonyx.plan.reasons import Reason
+from sardonyx.selection.attentions import ATTENTION_KERNELS, ATTENTIONS, AttentionTask
+from sardonyx.selection.contractions import CONTRACTIONS, PRODUCTS, ContractionTask
 from sardonyx.selection.general_attention import GeneralAttention, general_attention
 from sardonyx.selection.general_contraction import GeneralContraction, general_product, is_brief
 from sardonyx.selection.general_copy import Valued
 from sardonyx.selection.general_group import Remembered
 from sardonyx.selection.general_loop_nest import GeneralLoopNest, GeneralWindows, general_map
-from sardonyx.selection.invocation import (
-    Invocation,
-    invocation_of,
-    is_constant,
-    is_prepared,
-)
+from sardonyx.selection.invocation import Invocation, invocation_of
 from sardonyx.selection.joined import parts_of
 from sardonyx.selection.kernel_cache import KernelNames, PackedBuffers, SelectionOptions
 from sardonyx.selection.kernel_record import KernelRecord
 from sardonyx.selection.layers import PACKED
-from sardonyx.selection.matmul import PRODUCT, product_of_kernels
+from sardonyx.selection.loop_nests import LOOP_NESTS, LoopNestTask, kind_of
+from sardonyx.selection.matmul import PRODUCT
 from sardonyx.selection.packing import Packings
+from sardonyx.selection.table import SelectionTrace, choose
 from sardonyx.selection.variants import DEFAULT, Variant
-from sardonyx.tensor import scalar
 from sardonyx.tensor.arithmetic import constant
-from sardonyx.tensor.rewriting import rewrite
-from sardonyx.tensor.scalar import load
-from sardonyx.tensor.tensor import (
-    Buffer,
-    Map,
-    Reduce,
-    Tensor,
-    buffer,
-    indices,
-    make_map,
-)
-from sardonyx.tensor.traverse import loads_of
+from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor, buffer
 
 if TYPE_CHECKING:
     from sardonyx.kernel.matmul.blockwise_product import BlockwiseKernel
-
-__all__ = ["COPY", "KernelSelector", "Invocation"]
-
-#: How names of kernels begin that only move elements.
-COPY = "copy"
 
 
 @dataclass(eq=False, slots=True)
@@ -86,6 +64,7 @@ class KernelSelector:
         partials: Memory for parts of an attention's results, by its structure.
         masks: Arrays of what attentions add to their scores, by their contents.
         valued: Gives kernels for any sizes those of a layer.
+        trace: Takes note of candidates; None in sessions.
     """
 
     options: SelectionOptions
@@ -106,6 +85,7 @@ class KernelSelector:
     masks: dict[Map, Buffer] = field(default_factory=dict)
     _packings: Packings = field(default_factory=Packings)
     valued: Valued = field(default_factory=Valued)
+    trace: SelectionTrace | None = None
     _windows: Remembered[GeneralLoopNest] | None = None
     _maps: Remembered[GeneralLoopNest] | None = None
     _products: dict[bool, Remembered[GeneralContraction]] = field(default_factory=dict)
@@ -129,111 +109,37 @@ class KernelSelector:
         """The invocations that compute `group`, in order, as if there were no other group."""
         if isinstance(group, CustomKernel):
             with compiling:
-                from sardonyx.selection.custom_kernel import special
+                from sardonyx.selection.custom_kernel import CUSTOM_KERNELS, CustomKernelTask
 
-            return [special(self, group, strides)]
+            return choose(CUSTOM_KERNELS, CustomKernelTask(self, group, strides), self.trace)
+        if isinstance(group, LoopNest):
+            return [self.rows(group, strides)]
         if isinstance(group, Attention):
-            return self._attention(group, strides)
-        if isinstance(group, Contraction):
-            return self._accelerated(group, strides)
-        return [self.rows(group, strides)]
+            attention = AttentionTask(self, group, strides)
+            made = choose(ATTENTIONS, attention, self.trace)
+            _note(made[-1], attention.refusal, "")
+            return made
+        contraction = ContractionTask(self, group, strides)
+        made = choose(CONTRACTIONS, contraction, self.trace)
+        is_product = made[-1].kernel.program.name.startswith(PRODUCT)
+        _note(made[-1], contraction.refusal, group.contraction.remark if is_product else "")
+        return made
 
     def canonical(self, group: Shareable, strides: dict[Tensor, tuple[Dim, ...]]) -> Canonical:
         """A group over placeholders; made once where it is asked for several times in a row."""
         return self._canonical.of(group, strides)
 
-    def _attention(
+    def attention_kernel(
         self, group: Attention, strides: dict[Tensor, tuple[Dim, ...]]
     ) -> list[Invocation]:
-        """An attention, by a library where one takes it."""
-        found: list[Invocation] | str = ""
-        with compiling:
-            from sardonyx.selection.tiles import attention
-
-        accelerator = self.options.accelerator
-        if accelerator is not None:
-            with compiling:
-                from sardonyx.selection.vendor_attention import accelerated_attention
-
-            found = accelerated_attention(self, group, strides, accelerator)
-        if isinstance(found, list):
-            return found
-        made = attention(self, group, strides)
-        made.note = f"no library does it: {found}" if found else ""
-        return [made]
-
-    def _accelerated(
-        self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> list[Invocation]:
-        """A contraction, by a library where one takes it."""
-        found: list[Invocation] | str = ""
-        accelerator = self.options.accelerator
-        if accelerator is not None and not is_prepared(group):
-            with compiling:
-                from sardonyx.selection.vendor_products import accelerated
-
-            found = accelerated(self, group, strides, accelerator)
-        if isinstance(found, list):
-            return found
-        made = self.product(group, strides)
-        remark = f"no library does it: {found}" if found else ""
-        refused = made[-1].kernel.program.name.startswith(PRODUCT) and group.contraction.remark
-        made[-1].note = "; ".join(text for text in (remark, refused) if text)
-        return made
+        """The invocation of a kernel alone that computes an attention."""
+        return choose(ATTENTION_KERNELS, AttentionTask(self, group, strides), self.trace)
 
     def product(
         self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]], *, pack: bool = True
     ) -> list[Invocation]:
-        """The invocations of kernels alone that compute a contraction.
-
-        Args:
-            group: What to compute.
-            strides: Of all buffers.
-            pack: Whether constant factors may be packed, and several kernels built of which sizes
-                choose one. What a library mostly does has one kernel, that shares its operands.
-        """
-        tiling = self.block_sizes.tiling
-        if tiling is not None and not is_prepared(group):
-            with compiling:
-                from sardonyx.kernel.gpu.tile_schedule import takes
-                from sardonyx.selection.tiles import tiled_product
-
-            if takes(group, tiling):
-                return tiled_product(self, group, strides, tiling, pack)
-        found = roles(group)
-        if found is not None and not self._fills_no_panel(group, *found):
-            return product_of_kernels(self, group, strides, pack)
-        return self._per_lane(group, strides)
-
-    def _fills_no_panel(
-        self, group: Contraction, batch: list[Dim], rows: list[Dim], columns: list[Dim]
-    ) -> bool:
-        """Whether lanes lie better across batches."""
-        if not self.block_sizes.transpose_stores or integer_factors(group) is not None:
-            return False
-        return is_across_batches(group, batch, rows, columns, self.options.lanes)
-
-    def _per_lane(
-        self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> list[Invocation]:
-        """A contraction without columns (a depthwise convolution): every lane sums its own.
-
-        A constant right factor is packed with the axes that it shares with the left one last, so
-        that lanes lie side by side.
-        """
-        steps: list[Invocation] = []
-        fixed = all(is_constant(x.tensor) for x in loads_of(group.right))
-        if fixed and loads_of(group.right):
-            used = {a for d in dims_of(group.right) for a in sizes.atoms_of(d, "index")}
-            order = [v for v in (*group.reduced, *group.loops) if sizes.as_atom(v) in used]
-            shape = tuple(map(extent_of, order))
-            atoms = dict(zip(map(sizes.variable, order), indices(shape), strict=True))
-            value = scalar.cast(group.right, group.accumulator)
-            contents = make_map(shape, rewrite(value, atoms=atoms))
-            packed, steps = self.packed_buffer(contents, strides)
-            strides = {**strides, packed: row_major(shape)}
-            group = replace(group, right=load(packed, tuple(order)))
-        return [*steps, self.rows(as_rows(group), strides)]
+        """The invocations of kernels alone that compute a contraction; see `ContractionTask`."""
+        return choose(PRODUCTS, ContractionTask(self, group, strides, pack), self.trace)
 
     def packed_buffer(
         self, contents: Map | Reduce, strides: dict[Tensor, tuple[Dim, ...]]
@@ -259,66 +165,34 @@ class KernelSelector:
         is_early: bool = False,
     ) -> Invocation:
         """The invocation that computes maps and reductions, before any run if `is_early`."""
-        canonical = self.canonical(group, strides)
-        tiling = self.block_sizes.tiling
-        if tiling is not None and (is_early or is_prepared(group)):
-            tiling = None
-        general = None
-        if self.block_sizes.tiling is None and name is None:
-            general = self._general_windows().of(canonical) if group.inner else None
-            general = general or self._general_maps().of(canonical)
-        if general is not None:
-            return self.general(general, group, _kind(group))
-
-        def build() -> KernelRecord:
-            renamed = canonical.group
-            assert isinstance(renamed, LoopNest)  # noqa: S101 - narrows the type for the checker
-            title = self.name(name or _kind(renamed))
-            form = None
-            if tiling is not None:
-                with compiling:
-                    from sardonyx.kernel.gpu.thread_loop_nest import thread_form
-
-                form = thread_form(renamed, canonical.strides, tiling, self.block_sizes, title)
-            if form is None:
-                schedule = LoopNestSchedule.fitting(
-                    renamed, canonical.strides, self.options.lanes, self.block_sizes
-                )
-                with compiling:
-                    from sardonyx.kernel.loops.loop_nest import LoopNestKernel
-
-                form = LoopNestKernel(schedule, title)
-            made = form.build()
-            made.program.as_written = is_early  # it runs once
-            return KernelRecord(made)
-
-        kernel = self.kernel_of((canonical.key, tiling), build, name)
-        return invocation_of(kernel, canonical.buffers, group)
+        return choose(LOOP_NESTS, LoopNestTask(self, group, strides, name, is_early), self.trace)
 
     def parts(self, joined: Joined, strides: dict[Tensor, tuple[Dim, ...]]) -> list[Invocation]:
         """The invocations that compute a joined tensor part by part; none if that cannot be."""
         whole, found = joined.stage.root.buffer, list[Invocation]()
         for part in parts_of(joined, strides):
-            made = self.general(part.rows, joined.group, _kind(part.rows.group))
+            made = self.general(part.rows, joined.group, kind_of(part.rows.group))
             reads = tuple(b for b in made.reads if b not in part.places)
             found.append(replace(made, reads=reads, writes=(whole,), places=part.places))
         return found
 
-    def _general_windows(self) -> Remembered[GeneralLoopNest]:
+    def general_windows(self, canonical: Canonical) -> GeneralLoopNest | Reason:
+        """Windows for any sizes; why their form depends on them."""
         if self._windows is None:
             self._windows = Remembered(GeneralWindows(self.options.lanes, self.block_sizes).of)
-        return self._windows
+        return self._windows.of(canonical)
 
-    def _general_maps(self) -> Remembered[GeneralLoopNest]:
+    def general_maps(self, canonical: Canonical) -> GeneralLoopNest | Reason:
+        """Maps for any sizes; why their form depends on them."""
         if self._maps is None:
             lanes = self.options.lanes
             self._maps = Remembered(lambda canonical: general_map(canonical, lanes))
-        return self._maps
+        return self._maps.of(canonical)
 
     def general_product(
         self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]
-    ) -> GeneralContraction | None:
-        """A product by a constant for any sizes; None where its form depends on them."""
+    ) -> GeneralContraction | Reason:
+        """A product by a constant for any sizes; why its form depends on them."""
         brief = is_brief(group)
         remembered = self._products.get(brief)
         if remembered is None:
@@ -328,8 +202,8 @@ class KernelSelector:
             )
         return remembered.of(self.canonical(group, strides))
 
-    def general_attention(self, canonical: Canonical) -> GeneralAttention | None:
-        """An attention for any number of queries; None where its form depends on that."""
+    def general_attention(self, canonical: Canonical) -> GeneralAttention | Reason:
+        """An attention for any number of queries; why its form depends on that."""
         if self._attentions is None:
             block_sizes = self.block_sizes
             self._attentions = Remembered(
@@ -373,12 +247,15 @@ class KernelSelector:
         """
         kernel = self.kernels.get(key)
         if kernel is not None:
+            if self.trace is not None:
+                self.trace.again(key)
             return kernel
         choices, keeper = self.options.choices, self.options.keeper
         variant = DEFAULT if choices is None else choices.of(key)
         record = self.known(key, kind, variant)
         if record is None:
-            with self._varied(variant):
+            noted = contextlib.nullcontext() if self.trace is None else self.trace.kernel(key)
+            with noted, self._varied(variant):
                 record = build()
             if keeper is not None:
                 keeper.keep(_kept_as(key, kind, variant), record)
@@ -423,9 +300,8 @@ def _kept_as(key: object, kind: str | None, variant: Variant) -> tuple[object, .
     return (key, kind) if variant == DEFAULT else (key, kind, *variant.to_numbers().items())
 
 
-def _kind(group: object) -> str:
-    """What a kernel of rows is called."""
-    assert isinstance(group, LoopNest)  # noqa: S101 - narrows the type for the checker
-    if all(s.kind == "map" and is_view(s.body) for s in group.stages):
-        return COPY
-    return "rows" if group.inner else "map"
+def _note(made: Invocation, refusal: str | None, remark: str) -> None:
+    """Say why no library does what a kernel does, and why it is not computed on integers."""
+    if refusal is not None:
+        refused = f"no library does it: {refusal}" if refusal else ""
+        made.note = "; ".join(text for text in (refused, remark) if text)

@@ -17,6 +17,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.plan.axes import offset_of
 from sardonyx.plan.canonical import placeholder
 from sardonyx.plan.layout import row_major
+from sardonyx.plan.reasons import Reason
 from sardonyx.selection.general_copy import GeneralCopy, lanes_extent
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar, load
@@ -24,6 +25,12 @@ from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
 
 #: Axes besides that of the lanes, and that along which the source lies: each takes a division.
 _LEAST, _MOST = 1, 2
+
+
+_UNKNOWN = Reason("it has no axes, or only a run knows its sizes")
+_COMPUTES = Reason("it is more than elements of one tensor, with zeros behind them")
+_UNEVEN = Reason("it does not go through its source in even steps")
+_APART = Reason("its source does not lie side by side along any axis")
 
 
 @dataclass(slots=True)
@@ -38,8 +45,8 @@ class _Axis:
 
 def strided_copy(
     contents: Map, target: Buffer, strides: Mapping[Tensor, tuple[Dim, ...]]
-) -> GeneralCopy | None:
-    """A map of a constant as a copy for any sizes and steps; None if it does not step evenly.
+) -> GeneralCopy | Reason:
+    """A map of a constant as a copy for any sizes and steps; why it does not step evenly.
 
     Args:
         contents: What is written: elements of one tensor, perhaps 0 from some index on.
@@ -47,26 +54,28 @@ def strided_copy(
         strides: Of what it reads.
     """
     if not contents.shape or not all(isinstance(d, int) and d > 0 for d in contents.shape):
-        return None
+        return _UNKNOWN
     found = _limit(contents.body)
     if found is None:
-        return None
+        return _COMPUTES
     body, limited, limit = found
     source = body.buffer
     offset = offset_of(strides.get(source) or row_major(source.shape), body.at)
     axes = _axes(contents.shape, offset, limited)
     if axes is None or axes[-1].target != 1:
-        return None
+        return _UNEVEN
     *others, last = axes
     inner = [] if last.source == 1 else [a for a in others if a.source == 1][-1:]
     outer = [a for a in others if a not in inner]
-    if len(outer) > _MOST or not (inner or last.source == 1):
-        return None
+    if len(outer) > _MOST:
+        return Reason("{} axes besides the innermost, more than {}", len(outer), _MOST)
+    if not (inner or last.source == 1):
+        return _APART
     # The axis that counts panels comes first: its index is limited together with the last one's.
     outer.sort(key=lambda a: (not a.limited, -a.target))
     outer += [_Axis(1, 0, 0) for _ in range(_LEAST - len(outer))]
     if any(a.limited for a in (*outer[1:], *inner)) or (limited != 0 and last.limited != 1):
-        return None
+        return _UNEVEN
     return _made(contents, target, source, [*outer, *inner, last], limit)
 
 

@@ -23,7 +23,6 @@ from sardonyx.plan.vendor_attention import (
     common_refusal,
 )
 from sardonyx.plan.vendor_offers import Accelerator, Offer, Strides, is_constant
-from sardonyx.selection.tiles import attention
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar, load
@@ -80,7 +79,7 @@ def _offered(
     if refusal:
         return refusal
     strides.update(made)
-    invocation = attention(selector, group, strides)
+    (invocation,) = selector.attention_kernel(group, strides)
     arguments = [x for o in offer.operands for x in (o.buffer, o.offset)]
     invocation.call_arguments = (*arguments, *offer.numbers)
     invocation.call = LibraryCall(offer.function, offer.facts, len(invocation.call_arguments))

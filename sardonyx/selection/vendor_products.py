@@ -20,6 +20,7 @@ from sardonyx.plan.groups import Contraction, LoopNest, Stage
 from sardonyx.plan.inline import Materialized
 from sardonyx.plan.layout import row_major, strides_in
 from sardonyx.plan.plan import LibraryCall
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.roles import index_atoms, roles
 from sardonyx.plan.vendor_convolution import Windows
 from sardonyx.plan.vendor_offers import (
@@ -37,6 +38,7 @@ from sardonyx.plan.vendor_offers import (
     result_kinds,
     step_along,
 )
+from sardonyx.selection.table import Candidate, Table, always, choose
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import load
@@ -69,22 +71,58 @@ def accelerated(
     group, steps = _one_bias(task, group)
     whole = OfferEpilogue.of(group)
     apart = _lies_otherwise(group, strides)
-    reasons: dict[str, None] = {}
-    for way in (_matrix, _patches, _windows, _matrices):
-        for finish in (whole, None):
-            if finish is None and whole == OfferEpilogue():
-                continue
-            packings = dict(selector.packed)
-            if finish is not None and not apart:
-                found = way(task, group, finish)
-            else:
-                found = _apart(task, group, way, finish, apart)
-            if not isinstance(found, str):
-                return [*steps, *found]
-            selector.packed.go_back(packings)
-            reasons[found] = None
+    offered = _OfferTask(task, group, whole, apart)
+    found = choose(WAYS, offered, selector.trace)
+    if found is not None:
+        return [*steps, *found]
     selector.packed.go_back(before)
-    return "; ".join(reasons)
+    return "; ".join(offered.reasons)
+
+
+class _OfferTask:
+    """A contraction that is offered in several ways.
+
+    Attributes:
+        reasons: Why not in the ways that were tried, each once.
+
+    Args:
+        task: What all ways know.
+        group: The contraction; `contraction` here, as a way is no kernel of it.
+        whole: The part of its epilogue that libraries know; None if that is not all of it.
+        apart: Whether no library can write the result where it is wanted.
+    """
+
+    def __init__(
+        self, task: _Task, group: Contraction, whole: OfferEpilogue | None, apart: bool
+    ) -> None:
+        self._task, self._contraction, self._whole, self._apart = task, group, whole, apart
+        self.reasons: dict[str, None] = {}
+        self._tried: dict[tuple[_Way, bool], list[Invocation] | Reason] = {}
+
+    def offered(self, way: _Way, *, finishes: bool) -> list[Invocation] | Reason:
+        """What a library takes, with the epilogue or without; why it does not."""
+        if not finishes and self._whole == OfferEpilogue():
+            return _NO_EPILOGUE
+        key = way, finishes
+        if key not in self._tried:
+            self._tried[key] = self._try(way, self._whole if finishes else None)
+        return self._tried[key]
+
+    def _try(self, way: _Way, finish: OfferEpilogue | None) -> list[Invocation] | Reason:
+        packed = self._task.selector.packed
+        packings = dict(packed)
+        if finish is not None and not self._apart:
+            found = way(self._task, self._contraction, finish)
+        else:
+            found = _apart(self._task, self._contraction, way, finish, self._apart)
+        if not isinstance(found, str):
+            return found
+        packed.go_back(packings)
+        self.reasons[found] = None
+        return Reason(found)
+
+
+_NO_EPILOGUE = Reason("it has no epilogue that a kernel could compute behind it")
 
 
 def _lies_otherwise(group: Contraction, strides: Strides) -> bool:
@@ -311,3 +349,34 @@ def _formed(task: _Task, group: Contraction, offer: Offer) -> list[Invocation] |
     buffers = [o.buffer for o in offer.operands if o.buffer is not group.root.buffer]
     invocation.reads = tuple(dict.fromkeys((*invocation.reads, *buffers)))
     return [*steps, invocation]
+
+
+def _row(name: str, way: _Way, *, finishes: bool) -> Candidate[_OfferTask, list[Invocation] | None]:
+    def why_not(task: _OfferTask) -> Reason | None:
+        found = task.offered(way, finishes=finishes)
+        return found if isinstance(found, Reason) else None
+
+    def build(task: _OfferTask) -> list[Invocation] | None:
+        found = task.offered(way, finishes=finishes)
+        return None if isinstance(found, Reason) else found
+
+    title = name if finishes else f"{name}, epilogue apart"
+    return Candidate(title, why_not, build, tries=True)
+
+
+def _in_no_way(task: _OfferTask) -> list[Invocation] | None:
+    return None
+
+
+#: Ways to offer a contraction to a library; the last one is not to.
+WAYS: Table[_OfferTask, list[Invocation] | None] = (
+    _row("matrix product", _matrix, finishes=True),
+    _row("matrix product", _matrix, finishes=False),
+    _row("product of patches", _patches, finishes=True),
+    _row("product of patches", _patches, finishes=False),
+    _row("convolution", _windows, finishes=True),
+    _row("convolution", _windows, finishes=False),
+    _row("matrix products", _matrices, finishes=True),
+    _row("matrix products", _matrices, finishes=False),
+    Candidate("no library", always, _in_no_way),
+)

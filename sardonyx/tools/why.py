@@ -15,11 +15,12 @@ from sardonyx.base.sizes import Dim
 from sardonyx.compiler.model_interface import input_info
 from sardonyx.compiler.stages import Planned, planned
 from sardonyx.compiler.targets import DEVICES
-from sardonyx.compiler.text_groups import Item
+from sardonyx.compiler.text_groups import Item, value_of
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.tools.explain import why_without_kernel
 from sardonyx.tools.made_up import check_sizes
+from sardonyx.tools.measured import measure_node
 
 
 def why_text(
@@ -29,8 +30,9 @@ def why_text(
     known: Mapping[str, int] | None = None,
     level: int = 99,
     target: str | None = None,
+    measured: int | None = None,
 ) -> str:
-    """What becomes of a node: kernels, what is fused in them, layouts, expected times.
+    """What becomes of a node: kernels, candidates, what passes did, layouts, times.
 
     Args:
         model: What `loader.load` takes.
@@ -38,9 +40,12 @@ def why_text(
         known: Sizes of dimensions, for expected times.
         level: onnxruntime's optimisation level.
         target: One of `compiler.targets.TARGETS`; None for this machine.
+        measured: Threads of runs in which its kernels are measured, 0 for as many as there are
+            processors; None for no runs.
 
     Raises:
         InvalidArgument: There is no such node, dimension or target.
+        SardonyxError: The model is to be measured, and does not run with random inputs.
     """
     with scope(logging.ERROR, ""):  # sessions warn of the file
         graph = load(model)
@@ -56,6 +61,10 @@ def why_text(
     for item in items:
         lines.append(plan.work.group(item))
         lines += [f"  {line}" for line in _lines(plan, item, name, known, target in DEVICES)]
+    if measured is not None and any(item.made for item in items):
+        with scope(logging.ERROR, ""):
+            times = measure_node(model, name, known=known, level=level, threads=measured)
+        lines += [f"  {line}" for line in times.lines()]
     return printable_lines(lines)
 
 
@@ -80,6 +89,8 @@ def _lines(
     others = " ".join(n for n in item.nodes if n != name)
     yield f"fused with: {others or 'no other node'}"
     yield from (f"choice: {text}" for text in plan.work.choices_of(item))
+    yield from (f"candidate: {text}" for text in plan.work.candidates_of(item, known))
+    yield from (f"pass: {text}" for text in plan.work.passes_of(item))
     yield from (f"layout: {text}" for text in plan.work.layouts_of(item))
     if item.made and not on_device:  # costs are of the processor's threads
         yield f"expected: {_expected(plan, item, known)}"
@@ -90,11 +101,13 @@ def _expected(plan: Planned, item: Item, known: Mapping[str, int]) -> str:
     if all(i.kernel.program.name in plan.work.once for i in item.own):
         return "nothing in a run: it is computed once, when the session is made"
     own = _cost(plan, [item])
-    value = _value(own, known)
-    if value is None:
+    value = value_of(own, known)
+    if not isinstance(value, int):
         return f"{own!r} ns on one thread, by the cost model; --dim gives sizes"
-    whole = _value(_cost(plan, plan.work.items), known)
-    share = f", {100 * value / whole:.0f} % of all kernels" if whole else ""
+    whole = value_of(_cost(plan, plan.work.items), known)
+    share = ""
+    if isinstance(whole, int) and whole:
+        share = f", {100 * value / whole:.0f} % of all kernels"
     return f"{value} ns on one thread{share}, by the cost model"
 
 
@@ -102,10 +115,3 @@ def _cost(plan: Planned, items: Sequence[Item]) -> Dim:
     once = plan.work.once
     made = (i.kernel for item in items for i in item.made)
     return sizes.total(k.cost_ns for k in made if k.program.name not in once)
-
-
-def _value(dim: Dim, known: Mapping[str, int]) -> int | None:
-    try:
-        return dim if isinstance(dim, int) else sizes.evaluate(dim, known)
-    except (KeyError, ZeroDivisionError):
-        return None

@@ -16,7 +16,7 @@ import sardonyx
 from sardonyx.api.optimizers import ACTING, GROUPED
 from sardonyx.base import errors
 from sardonyx.passes.pipeline import PASSES
-from sardonyx.plan import optional
+from sardonyx.plan import pipeline
 from sardonyx.tools.optimizer.simplify import STEPS
 from tests.support.session import model_of
 
@@ -163,7 +163,7 @@ def test_results_stay_the_same(name: str) -> None:
 
 def test_each_step_exists() -> None:
     own = {name for name, _, lowest in PASSES if lowest} | STEPS.keys()
-    own |= {"fold constants", optional.ATTENTION, optional.INTEGERS, optional.LAYOUTS}
+    own |= {"fold constants", *(pipeline.OPTIONAL - {"rings"})}
     assert {step for steps in ACTING.values() for step in steps} <= own
     assert not set(ACTING) & set(GROUPED)
 

@@ -189,7 +189,57 @@ def _text(model: str, stage: str, target: str | None = None, after: str | None =
 )
 def test_texts(model: str, stage: str, target: str, expected: str) -> None:
     lines = [line.removeprefix(" " * 8) for line in expected.strip("\n").split("\n")]
-    assert _text(model, stage, target).split("\n") == lines
+    found = _text(model, stage, target).split("\n")
+    assert [line for line in found if not line.startswith(_CANDIDATES)] == lines
+
+
+#: How lines of candidates begin, behind those of the kernels that were chosen.
+_CANDIDATES = ("  not ", "  taken ", "    not ", "    taken ", "      not ", "      taken ")
+
+#: Model, target, the lines of candidates.
+CANDIDATES = [
+    ("softmax", "avx2", """
+        not library: the target has no libraries
+        not tiles of thread blocks: the target has no thread blocks
+        not a sum in each lane: sums of 8 for 16 columns, with 0 batch axes: vectors of 8 lanes \
+run along columns
+        taken product of any sizes, 48 ns
+        not product of codes in blocks: the target has no instruction for sums of four products \
+of bytes
+        not kernel of its own, 48 ns: product of any sizes comes first
+        not library: the target has no libraries
+        not tiles of thread blocks: the target has no thread blocks
+        not a sum in each lane: sums of 16 for 8 columns, with 0 batch axes: vectors of 8 lanes \
+run along columns
+        taken product of any sizes, 32 ns
+        not product of codes in blocks: the target has no instruction for sums of four products \
+of bytes
+        not kernel of its own, 32 ns: product of any sizes comes first
+        not part by part: it does not choose between many parts along an axis
+        taken as a whole
+          not windows of any sizes: its results are no whole vectors of 8 that lie side by side
+          not maps of any sizes: its results are no whole vectors of 8 that lie side by side
+          taken kernel of its own, 54 ns
+            not loops of thread blocks: the target has no thread blocks
+            taken loops of vectors, 54 ns"""),
+    ("attention", "sm_90", """
+        not library: attention of float
+        not attention of any number of queries: thread blocks take sizes as they are
+        taken tiles of thread blocks
+        not blocks of queries: tiles of thread blocks comes first""",
+    ),
+    ("best", "sse", """
+        taken loops of its own, 48*N ns"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "expected"), CANDIDATES, ids=[" ".join(c[:2]) for c in CANDIDATES]
+)
+def test_candidates(model: str, target: str, expected: str) -> None:
+    lines = [line.removeprefix(" " * 6) for line in expected.strip("\n").split("\n")]
+    found = _text(model, "choices", target).split("\n")
+    assert [line for line in found if line.startswith(_CANDIDATES)] == lines
 
 
 #: Model, stage, target, what is among it.

@@ -54,7 +54,7 @@ def _result(variant: Variant) -> tuple[Any, list[str]]:
     with units_for(None, b"", None) as units:
         built = build_for(_model(), options, CpuProvider(), {}, Budget(None), units)
         team = team_of(1, None, 0)
-        engine = write_engine(built, CpuProvider(), None, None, team, {}, Budget(None))
+        engine = write_engine(built, CpuProvider(), team, {}, Budget(None))
     return engine.run([_X])[0], [k.program.name for k in built.kernels.values()]
 
 

@@ -16,7 +16,9 @@ from sardonyx.plan.grouping import make_groups
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.inline import find_roots
 from sardonyx.plan.integers import as_integers
-from sardonyx.plan.layout import choose_layouts, row_major
+from sardonyx.plan.layout import row_major
+from sardonyx.plan.pipeline import PlanSettings, arrange
+from sardonyx.plan.reasons import Reason
 from sardonyx.plan.roles import index_atoms
 from sardonyx.plan.swap_operands import with_long_columns, with_whole_image
 from sardonyx.tensor.traverse import loads_of
@@ -135,9 +137,9 @@ def _group(text: str, weights: dict[str, Any], lanes: int, orders: Any = None) -
     assert isinstance(group, Contraction)
     if orders is not None:
         (image,) = {x.tensor for x in loads_of(group.left)}
-        return with_long_columns(group, {image: orders}, lanes)
-    choose_layouts(groups, lanes=lanes)
-    chosen = groups[number]
+        found = with_long_columns(group, {image: orders}, lanes)
+        return group if isinstance(found, Reason) else found
+    chosen = arrange(groups, PlanSettings(lanes=lanes)).groups[number]
     assert isinstance(chosen, Contraction)
     return chosen
 
@@ -211,7 +213,7 @@ def test_codes_stay() -> None:
     graph = load(model_of(text, weights).SerializeToString())
     optimise(graph)
     groups = list(map(as_integers, make_groups(find_roots(list(lower(graph).outputs.values())))))
-    choose_layouts(groups, lanes=16)
+    groups = arrange(groups, PlanSettings(lanes=16)).groups
     (group,) = [g for g in groups if isinstance(g, Contraction)]
     assert _extents_in_lanes(group) == {4}
 
@@ -235,8 +237,8 @@ def test_image_is_as_large_as_what_windows_see(name: str) -> None:
     group = _group(text, {"w": np.zeros((4, 5, *taps), np.float32)}, 16)
     assert 4 not in _extents_in_lanes(group)
     found = with_whole_image(group)
-    assert (found is None) is (shape is None)
-    if found is not None:
+    assert isinstance(found, Reason) is (shape is None)
+    if not isinstance(found, Reason):
         image, place, read = found
         assert tuple(d for d in image.shape if d != 1) == shape == place.shape[-3:]
         assert read.right.op == "load" and read.left is group.left

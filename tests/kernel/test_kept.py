@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sardonyx.base import dtypes
-from sardonyx.compiler.compile_graph import compile_tensors
+from sardonyx.compiler.compile_graph import TensorGraph, compile_tensors
 from sardonyx.kernel.language.context import FIELDS
 from sardonyx.ops.onnx.matrix_misc import matmul_integers
 from sardonyx.tensor import language as t
@@ -62,7 +62,9 @@ def test_what_several_calls_need_is_packed_once(target, case):
     write, in_numpy, names, dtype = CASES[case]
     tensors = [buffer(n, (2, 200, 24), dtype) for n in names]
     y = write(*tensors)
-    compiled = compile_tensors([("y", y)], list(zip(names, tensors, strict=True)), {}, target)
+    compiled = compile_tensors(
+        TensorGraph([("y", y)], list(zip(names, tensors, strict=True))), target
+    )
     *constants, invocation = compiled.invocations
     kernel = invocation.kernel
     programs = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sardonyx.base import dtypes, sizes
-from sardonyx.compiler.compile_graph import compile_tensors
+from sardonyx.compiler.compile_graph import TensorGraph, compile_tensors
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.context import FIELDS, SIZE_BYTES
 from sardonyx.kernel.language.program import Program
@@ -97,7 +97,7 @@ def _run(invocation: Invocation, arrays: dict[Any, Any], folder: Path) -> int:
 @pytest.mark.parametrize("name", CASES)
 def test_equals_evaluator(name: str, tmp_path: Path) -> None:
     output = CASES[name]
-    compiled = compile_tensors([("y", output)], [("x", X), ("w", W)], {}, NEON)
+    compiled = compile_tensors(TensorGraph([("y", output)], [("x", X), ("w", W)]), NEON)
     random = np.random.default_rng(3)
     feeds = {
         b: random.standard_normal([sizes.evaluate(d, SYMBOLS) for d in b.shape]).astype(np.float32)

@@ -9,7 +9,7 @@ from sardonyx.passes.pipeline import optimise
 from sardonyx.plan.grouping import make_groups
 from sardonyx.plan.groups import LoopNest
 from sardonyx.plan.inline import find_roots
-from sardonyx.plan.layout import choose_layouts
+from sardonyx.plan.pipeline import PlanSettings, arrange
 from tests.support.session import model_of
 
 #: nodes between two convolutions, of which one reads its image in some other place
@@ -29,7 +29,7 @@ def test_images_between_convolutions_have_channels_last(node):
     graph = load(model_of(text, weights).SerializeToString())
     optimise(graph)
     groups = make_groups(find_roots(list(lower(graph).outputs.values())))
-    orders = choose_layouts(groups)
+    orders = arrange(groups, PlanSettings()).orders
     between = [r for g in groups if isinstance(g, LoopNest) for r in g.roots if not r.never_changes]
     wide = [r for r in between if len(r.buffer.shape) == 4]
     assert all(orders[r.buffer][-1] == 1 for r in wide)
@@ -60,7 +60,7 @@ def test_transposed_convolutions_keep_channels_last():
     graph = load(model_of(text, weights).SerializeToString())
     optimise(graph)
     groups = make_groups(find_roots(list(lower(graph).outputs.values())))
-    orders = choose_layouts(groups)
+    orders = arrange(groups, PlanSettings()).orders
     images = [r for g in groups for r in g.roots if r.buffer.shape[2:] == (16, 16)]
     assert len(images) == 4
     assert all(orders[r.buffer] == (0, 2, 3, 1) for r in images if not r.is_output)
@@ -76,7 +76,8 @@ def test_flattened_images_keep_their_order(batch):
     graph = load(model_of(text, weights).SerializeToString())
     optimise(graph)
     groups = make_groups(find_roots(list(lower(graph).outputs.values())))
-    orders = choose_layouts(groups, lanes=16)
+    arranged = arrange(groups, PlanSettings(lanes=16))
+    groups, orders = arranged.groups, arranged.orders
     (image, result) = (r for g in groups for r in g.roots if not r.never_changes)
     assert orders[image.buffer] == (0, 1) and image.buffer.shape[1] == 8192
     (linear,) = (g for g in groups if result in g.roots)

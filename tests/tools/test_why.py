@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.cli.main import main
+from sardonyx.tools import measured
+from sardonyx.tools.measured import MeasuredKernel
 from sardonyx.tools.why import why_text
 from tests.support.session import model_of
 
@@ -117,7 +120,113 @@ def _why(node: str, model: onnx.ModelProto = MODEL, **arguments: Any) -> str:
     ("node", "arguments", "expected"), TEXTS, ids=[f"{n} {a}" for n, a, _ in TEXTS]
 )
 def test_texts(node: str, arguments: dict[str, Any], expected: str) -> None:
-    assert _why(node, **arguments) == expected.strip("\n")
+    lines = _why(node, **arguments).split("\n")
+    kept = [x for x in lines if not x.startswith(("  candidate: ", "  pass: "))]
+    assert "\n".join(kept) == expected.strip("\n")
+
+
+#: Node, arguments, candidates and passes that are printed.
+CONSIDERED: list[tuple[str, dict[str, Any], str]] = [
+    ("product", {"known": {"N": 64}}, """
+candidate: not library: the target has no libraries
+candidate: not tiles of thread blocks: the target has no thread blocks
+candidate: not a sum in each lane: sums of 8 for 8 columns, with 0 batch axes: vectors of 8 lanes \
+run along columns
+candidate: taken product of any sizes, 384 ns
+candidate: not product of codes in blocks: the target has no instruction for sums of four products \
+of bytes
+candidate: not kernel of its own, 384 ns: product of any sizes comes first
+pass: inplace append did nothing: it does not begin with an input
+pass: inline did nothing: an output, a branch or a loop needs it in memory
+pass: group: the map that reads the sum is its epilogue
+pass: attention did nothing: no softmax between two products
+pass: integers did nothing: its factors are not dequantised from 8 bits
+pass: swap operands did nothing: its 8 columns fill vectors of 8 lanes
+pass: layouts did nothing: the caller reads it row-major"""),
+    ("product", {"level": 0}, """
+candidate: not library: the target has no libraries
+candidate: not tiles of thread blocks: the target has no thread blocks
+candidate: not a sum in each lane: sums of 8 for 8 columns, with 0 batch axes: vectors of 8 lanes \
+run along columns
+candidate: not product of any sizes: its right factor changes from run to run
+candidate: not product of codes in blocks: its right factor changes from run to run
+candidate: taken kernel of its own, (5*N + ((N + 2) // 3)) ns
+candidate:   not integers in matrices: its factors are not 8-bit codes
+candidate:   not integers: its factors are not 8-bit codes
+candidate:   not bfloat16 in matrices: factors are not rounded: session.allow_bfloat16_products is \
+not set
+candidate:   not winograd: its filters change from run to run
+candidate:   not bfloat16: factors are not rounded: session.allow_bfloat16_products is not set
+candidate:   taken product, (5*N + ((N + 2) // 3)) ns
+pass: inline did nothing: it is a sum, or has loops of its own
+pass: group did nothing: nothing is fused
+pass: attention did nothing: nothing is fused at this optimisation level
+pass: integers did nothing: nothing is fused at this optimisation level
+pass: swap operands did nothing: nothing is fused at this optimisation level
+pass: layouts did nothing: nothing is fused at this optimisation level
+pass: pad input did nothing: its right factor changes from run to run: nothing of it is packed
+pass: lay out image did nothing: its operands were not swapped: the left factor is no constant
+pass: hoist numbers did nothing: its factors are no codes
+pass: reorder operand did nothing: its right factor changes from run to run: nothing of it is \
+packed"""),
+    ("inside", {}, """
+candidate: not part by part: it does not choose between many parts along an axis
+candidate: taken as a whole
+candidate:   not windows of any sizes: it reduces nothing
+candidate:   not maps of any sizes: its results are no whole vectors of 8 that lie side by side
+candidate:   taken kernel of its own, 8 ns
+candidate:     not loops of thread blocks: the target has no thread blocks
+candidate:     taken loops of vectors, 8 ns
+pass: inline did nothing: an output, a branch or a loop needs it in memory
+pass: group did nothing: no sum, reduction or other map takes it in
+pass: integers did nothing: nothing in it is dequantised, or rounded to codes
+pass: layouts did nothing: the caller reads it row-major"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "arguments", "expected"), CONSIDERED, ids=[f"{n} {a}" for n, a, _ in CONSIDERED]
+)
+def test_candidates_and_passes(node: str, arguments: dict[str, Any], expected: str) -> None:
+    lines = _why(node, **arguments).split("\n")
+    kept = [x[2:] for x in lines if x.startswith(("  candidate: ", "  pass: "))]
+    assert "\n".join(kept) == expected.strip("\n")
+
+
+def test_measured_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's peaks are given: a share follows from them and from the time."""
+    seen: list[int] = []
+
+    def given(threads: int) -> dict[str, float]:
+        seen.append(threads)
+        return {"floats": 1e-9, "copy": 1e9}
+
+    monkeypatch.setattr(measured, "peaks", given)
+    text = _why("product", target=None, known={"N": 64}, measured=1)
+    (line,) = [x for x in text.split("\n") if x.startswith("  measured:")]
+    assert re.fullmatch(
+        r"  measured: \d+ ns by product_\d+ on 1 thread, \d+ % of the roofline"
+        r" \(floats, 0 GFLOP/s\)", line,
+    )  # fmt: skip
+    assert seen == [1]
+    assert "measured" not in _why("shape", target=None, known={"N": 64}, measured=1)
+    chosen = _why("product", target=None, measured=1)
+    assert chosen.endswith("measured with sizes chosen: N=1 (others with --dim NAME=N)")
+    nothing = _why("inside", target=None, measured=1)
+    assert "measured: no kernel of it ran" in nothing or "by map_" in nothing
+
+
+#: Kernel, peaks, what bounds it, its share.
+BOUNDS = [
+    (MeasuredKernel("product_1", 100.0, 1000, 10, False), "floats", 0.1),
+    (MeasuredKernel("map_1", 100.0, 0, 1000, False), "copy", 2.0),
+    (MeasuredKernel("integers_1", 100.0, 1000, 10, True), "bytes", 0.025),
+]
+
+
+@pytest.mark.parametrize(("kernel", "bound", "share"), BOUNDS, ids=[b[1] for b in BOUNDS])
+def test_share_of_the_roofline(kernel: MeasuredKernel, bound: str, share: float) -> None:
+    assert kernel.bound({"floats": 100.0, "bytes": 400.0, "copy": 5.0}) == (bound, share)
 
 
 #: Model, target, the reason against what else there is.
@@ -167,6 +276,8 @@ LINES = [
     ("--why product --no-run --nodes", 2, "so --nodes, --no-run would have no effect"),
     ("--why product -e cuda --verbose", 2, "so --verbose, --provider would have no effect"),
     ("--target sse", 2, "Name the node with --why"),
+    ("--measure", 2, "Name the node with --why"),
+    ("--why product --measure --target sse", 2, "Leave one of the two out"),
     ("--why product --target nonsense", 2, "sm_90"),
 ]
 

@@ -73,7 +73,7 @@ class ContractionKernel(Sums):
         self.outside = Expression(b, parameters.atoms(b), self.places.__getitem__)
         self._write()
         kernel = Kernel(
-            b.program, parameters.arguments, self._blocks(), self._cost_ns(), self.scratch_bytes,
+            b.program, parameters.arguments, self._blocks(), self.cost_ns(), self.scratch_bytes,
             self._functions(), per_block=self._per_block(),
         )  # fmt: skip
         return kernel, self.packs
@@ -107,7 +107,8 @@ class ContractionKernel(Sums):
     def _per_block(self) -> PerBlock:
         return ("rows", self.schedule.block_rows), ("columns", self.schedule.width)
 
-    def _cost_ns(self) -> Dim:
+    def cost_ns(self) -> Dim:
+        """Estimated time of all blocks on one thread."""
         return self.schedule.cost_ns()
 
     def _write(self) -> None:

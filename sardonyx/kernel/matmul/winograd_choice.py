@@ -14,6 +14,7 @@ from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 from sardonyx.kernel.matmul.micro import ROWS
 from sardonyx.kernel.matmul.winograd import TAPS
 from sardonyx.plan.axes import dims_of, extent_of
+from sardonyx.plan.reasons import Reason
 from sardonyx.tensor.rewriting import rewrite
 
 #: Fewer channels do not pay for the transforms.
@@ -29,6 +30,13 @@ _TRANSFORM_CYCLES = 7
 _WEIGHT_BYTES = 8
 #: F(4, 3) rounds more and holds more than twice the weights of F(2, 3): it must gain something.
 _MORE_IS_WORTH = {2: 0.9, 4: 0.8}
+
+
+_OFF = Reason("transformed tiles are switched off")
+_NOT_WALKED = Reason("its rows are copied, or not summed in float32")
+_NO_WINDOW = Reason("its left factor has no windows")
+_UNKNOWN = Reason("only a run knows its channels")
+_STEPS = Reason("its windows move by more than their taps, so that tiles do not overlap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +79,8 @@ class WinogradTiles:
         return [*map(extent_of, self.others), *along]
 
 
-def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> WinogradTiles | None:
-    """How a contraction with a constant right factor is best computed so; None for directly.
+def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> WinogradTiles | Reason:
+    """How a contraction with a constant right factor is best computed so; why directly, if so.
 
     Args:
         s: The contraction, computed directly.
@@ -81,27 +89,32 @@ def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> Winog
             takes the fewest cycles.
     """
     if not most_tiles or not outputs:
-        return None
+        return _OFF
     depth, column = s.depth_extent, extent_of(s.column)
-    if s.element != F32 or not s.direct or len(s.taps) != 2 or s.is_long:
-        return None
+    if s.element != F32 or not s.direct or s.is_long:
+        return _NOT_WALKED
+    if not s.taps:
+        return _NO_WINDOW
+    if len(s.taps) != 2:
+        return Reason("its windows have {} axes of taps, not 2", len(s.taps))
     if not isinstance(depth, int) or not isinstance(column, int):
-        return None
+        return _UNKNOWN
     if depth < _LEAST_CHANNELS:
-        return None
+        return Reason("{} channels, fewer than {}", depth, _LEAST_CHANNELS)
     column = -(-column // s.lanes) * s.lanes  # vectors, full or not
     if any(extent_of(t) != TAPS for t in s.taps):
-        return None
+        taps = " x ".join(str(extent_of(t)) for t in s.taps)
+        return Reason("{} taps, not {} x {}", taps, TAPS, TAPS)
     image, apart = list[Dim](), list[int]()
     for tap in s.taps:
         steps = {v: _apart(s, tap, v) for v in s.rows if v not in image}
         along = [(v, step) for v, step in steps.items() if step]
         if not along:
-            return None
+            return _STEPS
         image.append(along[0][0])
         apart.append(along[0][1])
     others = tuple(v for v in s.rows if v not in image)
-    best, form = math.inf, None
+    best, tiles, tried_cycles = math.inf, None, list[float]()
     for size, worth in _MORE_IS_WORTH.items():
         tried = WinogradTiles(
             size, (image[0], image[1]), (s.taps[0], s.taps[1]), (apart[0], apart[1]), others, 0
@@ -110,9 +123,13 @@ def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> Winog
             return _with_sizes(s, tried, depth, most_tiles)
         best = min(best, _direct_cycles(s, tried, depth * column))
         cycles = _cycles(s, tried, depth, column)
+        tried_cycles.append(cycles)
         if cycles < worth * best:
-            best, form = cycles, _with_sizes(s, tried, depth, most_tiles)
-    return form
+            best, tiles = cycles, _with_sizes(s, tried, depth, most_tiles)
+    if tiles is None:
+        what = "direct sums take {:.3g} cycles, tiles of 2 x 2 {:.3g}, tiles of 4 x 4 {:.3g}"
+        return Reason(what, best, *tried_cycles)
+    return tiles
 
 
 def _apart(s: ContractionSchedule, tap: Dim, row: Dim) -> int:

@@ -84,7 +84,8 @@ class WinogradKernel(ContractionKernel):
     def _per_block(self) -> PerBlock:
         return ("tiles", self.form.tiles), ("columns", self.schedule.width)
 
-    def _cost_ns(self) -> Dim:
+    def cost_ns(self) -> Dim:
+        """Estimated time of all blocks on one thread."""
         s, f = self.schedule, self.form
         lead = sizes.product(map(extent_of, s.lead()))
         each = f.places * int(s.depth_extent) * int(extent_of(s.column)) // (3 * s.lanes)

@@ -11,7 +11,7 @@ from sardonyx.api.session import InferenceSession
 from sardonyx.plan.facts import CommandFacts, PlanFacts, TensorFacts
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.runtime.engine import Engine
-from sardonyx.selection.selector import COPY
+from sardonyx.selection.loop_nests import COPY
 from sardonyx.tools.explain import explain_model
 from sardonyx.tools.view.trace import Trace
 
