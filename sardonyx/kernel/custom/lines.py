@@ -67,8 +67,8 @@ def copy_line(
     start = b.lift(low, I64)
     if target.view.strides[-1] == source.view.strides[-1] == 1:
         lanes = max(1, frame.task.lanes * 4 // max(4, target.view.dtype.size_bytes))
-        count = b.binary("sub", high, start)
-        whole = b.binary("add", start, b.binary("and", count, -lanes))
+        count = high - start
+        whole = start + (count & -lanes)
         with b.for_(start, whole, lanes) as i:
             combine(
                 frame, target.view, target.place(i), source.view, source.place(i), reduction, lanes

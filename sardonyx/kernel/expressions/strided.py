@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import Type
 
 #: Strides above this leave too much of every vector unused.
@@ -63,7 +63,7 @@ def load_strided(
 def _elements(b: Builder, mask: Operand, stride: int, start: int) -> Operand:
     """Which elements of the vector at `start` belong to lanes of the mask."""
     lanes = mask.type.lanes
-    none = Literal(mask.type, 0)
+    none = b.constant(mask.type, 0)
     chosen = [lanes if (start + k) % stride else (start + k) // stride for k in range(lanes)]
     return b.shuffle(mask, none, chosen)
 
@@ -94,11 +94,11 @@ def load_repeated(
         mask: Lanes that are wanted: the first few, a multiple of `count`. Others are zero.
     """
     places = [lane // count * step for lane in range(lanes)]
-    every = Literal(Type("i1", lanes), 1)
+    every = b.constant(Type("i1", lanes), 1)
     first = {place: lane for lane, place in reversed(list(enumerate(places)))}
     wanted = b.shuffle(
         every if mask is None else mask,
-        Literal(every.type, 0),
+        b.constant(every.type, 0),
         [first.get(place, lanes) for place in range(lanes)],
     )
     vector = b.load(element.with_lanes(lanes), base, 0, mask=wanted)

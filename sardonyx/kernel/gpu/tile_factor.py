@@ -199,11 +199,11 @@ class Factor:
         """What the number of a word is combined with (exclusive or), by its row."""
         most = min(self.pitch, 8)
         if self.words and self.along == "lines":
-            return b.binary("and", b.binary("mul", row, 2), most - 1)
+            return (row * 2) & (most - 1)
         step = max(1, 8 // self.pitch)
-        return b.binary("and", b.binary("div", row, step), most - 1)
+        return (row // step) & (most - 1)
 
     def word_offset(self, b: Builder, row: Operand, word: Operand) -> Operand:
         """Bytes from the tile's beginning to a word of a row."""
-        place = b.binary("xor", word, self.swizzle(b, row))
-        return b.binary("add", b.binary("mul", row, self.row_bytes), b.binary("mul", place, WORD))
+        place = word ^ self.swizzle(b, row)
+        return row * self.row_bytes + place * WORD

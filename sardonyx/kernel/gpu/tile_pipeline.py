@@ -62,21 +62,21 @@ class TilePipeline:
                     copier.put(tile, words)
 
         def advance(stage: Register) -> None:
-            following = b.binary("add", stage.get(), 1)
+            following = stage.get() + 1
             stage.set(b.select(b.eq(following, self.stages), 0, following))
 
         for _ in range(self.stages - 1):
-            with b.if_(b.compare("lt", ahead.get(), last)):
+            with b.if_(ahead.get() < last):
                 begin()
                 put()
             b.commit_copies()
-            ahead.set(b.binary("add", ahead.get(), 1))
+            ahead.set(ahead.get() + 1)
             advance(filled)
         begun()
         with b.for_(first, last) as number:
             b.wait_copies(self.stages - 2)
             b.barrier()
-            going = b.compare("lt", ahead.get(), last)
+            going = ahead.get() < last
             with b.if_(going):
                 begin()
             b.commit_copies()
@@ -84,7 +84,7 @@ class TilePipeline:
             if not all(c.is_direct for c in self.copiers):
                 with b.if_(going):
                     put()
-            ahead.set(b.binary("add", ahead.get(), 1))
+            ahead.set(ahead.get() + 1)
             advance(filled)
             advance(used)
         b.wait_copies(0)

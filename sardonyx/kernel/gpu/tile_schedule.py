@@ -233,7 +233,7 @@ class TileSchedule:
         value = rewrite(factor.body_before, atoms=atoms)
         value = rounded(value) if self.unit.kind == "tf32" else value
         if padded != depth:
-            inside = scalar.compare("lt", scalar.size(own[-1]), scalar.size(depth))
+            inside = scalar.size(own[-1]) < scalar.size(depth)
             value = scalar.select(inside, value, scalar.constant(0, value.dtype))
         contents = make_map(shape, value)
         return Packing(buffer(("packed", contents), shape, value.dtype), contents)
@@ -255,7 +255,7 @@ class TileSchedule:
     def steps(self) -> Dim:
         """Steps along the summed axes, `depth_tile` elements each."""
         along = integer.ceildiv(extent_of(self.depth), self.depth_tile)
-        return sizes.multiply(sizes.product(map(extent_of, self.taps)), along)
+        return sizes.product(map(extent_of, self.taps)) * along
 
     def row_tiles(self) -> Dim:
         """Tiles along the rows."""
@@ -272,9 +272,9 @@ class TileSchedule:
 
 def rounded(value: Scalar) -> Scalar:
     """A float with 10 bits of mantissa, ties away from zero; what is not finite stays."""
-    bits = scalar.binary("add", scalar.bitcast(value, dtypes.INT32), 0x1000)
-    short = scalar.bitcast(scalar.binary("and", bits, ~0x1FFF), dtypes.FLOAT)
-    finite = scalar.compare("lt", scalar.unary("abs", value), math.inf)
+    bits = scalar.bitcast(value, dtypes.INT32) + 0x1000
+    short = scalar.bitcast(bits & ~0x1FFF, dtypes.FLOAT)
+    finite = scalar.unary("abs", value) < math.inf
     return scalar.select(finite, short, value)
 
 

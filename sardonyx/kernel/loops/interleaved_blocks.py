@@ -88,7 +88,7 @@ def store_between(
         if mask is not None:
             lane_of = [(number * lanes + k) // count for k in range(lanes)]
             kept = b.shuffle(mask, mask, lane_of)
-        b.store(row, pointer, b.binary("add", at, number * lanes), mask=kept)
+        b.store(row, pointer, at + number * lanes, mask=kept)
 
 
 def _step(offset: Dim, variable: Dim) -> Dim | None:

@@ -10,7 +10,7 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I64, PTR, memory_type
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
@@ -81,7 +81,7 @@ class BlockwiseKernel(ContractionKernel):
         shape = (*map(extent_of, lead), s.panels(), c.blocks, p.lines, s.width)
         own = indices(shape)
         n = len(lead)
-        within = sizes.add(sizes.multiply(own[n], s.width), own[-1])
+        within = own[n] * s.width + own[-1]
         atoms = {sizes.variable(s.column): within} if s.column != 0 else {}
         for variable, at in zip(lead, own, strict=False):
             atoms[sizes.variable(variable)] = at
@@ -95,7 +95,7 @@ class BlockwiseKernel(ContractionKernel):
             word = scalar.select(second, self._head(c, c.shift, place.at[0], own[n + 1]), word)
         first = scalar.compare("eq", scalar.size(line), p.coded_lines)
         word = scalar.select(first, self._head(c, c.scale, place.at[0], own[n + 1]), word)
-        inside = scalar.compare("lt", scalar.size(within), scalar.size(extent_of(s.column)))
+        inside = scalar.size(within) < scalar.size(extent_of(s.column))
         return make_map(shape, scalar.select(inside, word, 0))
 
     def _head(self, c: Blockwise, x: Scalar, column: Dim, number: Dim) -> Scalar:
@@ -108,11 +108,11 @@ class BlockwiseKernel(ContractionKernel):
         found: Scalar | None = None
         for j in range(p.parts):
             for i in range(_WORD):
-                inside = sizes.add(sizes.multiply(word, _WORD * p.parts), _WORD * j + i)
+                inside = word * (_WORD * p.parts) + (_WORD * j + i)
                 code = rewrite(c.code, atoms=_places(c, column, number, inside))
-                flat = sizes.add(sizes.multiply(number, c.block), inside)
+                flat = number * c.block + inside
                 if depth != c.blocks * c.block:
-                    real = scalar.compare("lt", scalar.size(flat), scalar.size(depth))
+                    real = scalar.size(flat) < scalar.size(depth)
                     code = scalar.select(real, code, 0)
                 code = scalar.cast(code, dtypes.UINT32)
                 part = scalar.binary("shl", code, 8 * i + p.bits * j) if i or j else code
@@ -126,7 +126,7 @@ class BlockwiseKernel(ContractionKernel):
         b, p = self.b, self.panel
         number = self._panel_number(level, panel)
         step = self.blockwise.blocks * p.lines * p.line_bytes
-        return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
+        return b.offset(self.places[self.packs[0].packed].pointer, number * step)
 
     def _share_next(
         self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
@@ -167,13 +167,13 @@ class BlockwiseKernel(ContractionKernel):
             if s.run is None:
                 self._ask_ahead(inner, first_column)
             begin = b.lift(inner.dim(offset), I64)
-            block = b.binary("div", begin, self.panel.block)
-            line = b.binary("mul", r, self.panel.pointers)
+            block = begin // self.panel.block
+            line = r * self.panel.pointers
             for k, x in enumerate(self.beside):
                 number = begin if k < self.panel.digits else block
                 pointer = b.offset(self.places[x].pointer, number, memory_type(x.dtype))
-                b.store(pointer, table, b.binary("add", line, k))
-        operands = [table, Literal(I64, self.blockwise.blocks), panel, tile]
+                b.store(pointer, table, line + k)
+        operands = [table, b.constant(I64, self.blockwise.blocks), panel, tile]
         for rows in self.tile_rows:
             with b.if_(b.eq(count, rows)):
                 b.call(self.panel.micro_name(rows), operands)

@@ -124,15 +124,15 @@ class ContractionKernel(Sums):
         self._enter(n_rows)
         with b.parallel() as block:
             rest, panel, chunk = self._parts_of(block, panels, chunks)
-            number = b.binary("add", b.binary("mul", rest, panels), panel)
+            number = rest * panels + panel
             lead = self._unflatten(rest, s.lead(), extents)
             level = self.outside.child(lead)
-            first_column = b.binary("mul", panel, s.width)
+            first_column = panel * s.width
             at = self._panel(level, number, panel, depth, first_column)
-            low = b.binary("mul", chunk, block_rows)
-            high = b.min(b.binary("add", low, block_rows), n_rows)
-            self._share_next(level, at, b.binary("sub", high, low), chunks)
-            self._begin_rows(b.binary("add", b.binary("mul", rest, chunks), chunk))
+            low = chunk * block_rows
+            high = b.min(low + block_rows, n_rows)
+            self._share_next(level, at, high - low, chunks)
+            self._begin_rows(rest * chunks + chunk)
             if self._goes_in_parts():
                 self._sum_in_parts(level, (low, high), depth, at, extents)
                 self._finish_all(level, low, high, first_column, extents)
@@ -162,14 +162,14 @@ class ContractionKernel(Sums):
         s, b = self.schedule, self.b
         (low, high), taps = rows, s.tap_count()
         row = b.variable(low, name="row")
-        with b.while_(lambda: b.compare("lt", row.get(), high)):
+        with b.while_(lambda: row.get() < high):
             first = row.get()
-            count = self._rows_of_tile(b.binary("sub", high, first))
-            tile = self._line(b.binary("sub", first, low) if s.run is not None else 0)
+            count = self._rows_of_tile(high - first)
+            tile = self._line(first - low if s.run is not None else 0)
             self._tile(level, first, count, taps, depth, panel, tile, first_column, extents)
             if s.run is None:
                 self._finish_rows(level, count, first_column)
-            row.set(b.binary("add", first, count))
+            row.set(first + count)
         if s.run is not None:
             self._finish_block(level, low, high, first_column, extents)
 
@@ -187,14 +187,14 @@ class ContractionKernel(Sums):
             number, chunk = b.parted(block, chunks)
             return (*b.parted(number, panels), chunk)
         size_bytes = b.lift(self.outside.dim(self._panel_bytes()), I64)
-        together = b.max(b.binary("div", b.constant(I64, _TOGETHER_BYTES), b.max(size_bytes, 1)), 1)
+        together = b.max(b.constant(I64, _TOGETHER_BYTES) // b.max(size_bytes, 1), 1)
         together = b.min(together, b.max(panels, 1))
-        rest, place = b.parted(block, b.binary("mul", panels, chunks))
-        group, inside = b.parted(place, b.binary("mul", together, chunks))
-        first = b.binary("mul", group, together)
-        count = b.min(together, b.binary("sub", panels, first))
+        rest, place = b.parted(block, panels * chunks)
+        group, inside = b.parted(place, together * chunks)
+        first = group * together
+        count = b.min(together, panels - first)
         chunk, panel = b.parted(inside, count)
-        return rest, b.binary("add", first, panel), chunk
+        return rest, first + panel, chunk
 
     def _finish_all(
         self,
@@ -211,16 +211,16 @@ class ContractionKernel(Sums):
             return
         with b.for_(low, high) as row:
             at = self._unflatten(row, s.rows, extents)
-            self._epilogue(level.child(at), self._line(b.binary("sub", row, low)), first_column)
+            self._epilogue(level.child(at), self._line(row - low), first_column)
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
         """How many of the `rest` rows the next tile has: the most that leave no single row."""
         b = self.b
-        count: Operand = Literal(I64, self.tile_rows[-1])
+        count: Operand = b.constant(I64, self.tile_rows[-1])
         for rows in reversed(self.tile_rows[:-1]):
-            enough = b.compare("ge", rest, rows)
+            enough = rest >= rows
             if not ends_well(rows):
-                enough = b.binary("and", enough, b.ne(rest, rows + 1))
+                enough = enough & b.ne(rest, rows + 1)
             count = b.select(enough, b.value(I64, rows), count)
         return count
 
@@ -240,17 +240,17 @@ class ContractionKernel(Sums):
             layout.append(("more", most * s.width * size))
         if self._may_be_long():
             lines = kept if in_parts else most
-            layout.append(("wide", sizes.multiply(lines, s.width * F64.size_bytes)))
+            layout.append(("wide", lines * (s.width * F64.size_bytes)))
             layout.append(("starts", most * 8))
         copied = self._copied_rows()
-        layout.append(("table", sizes.multiply(copied, taps * 8)))
+        layout.append(("table", copied * (taps * 8)))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
         if s.window is not None and s.direct:
-            layout.append(("zero", sizes.multiply(depth, size)))
+            layout.append(("zero", depth * size))
         if not s.direct:
-            layout.append(("copy", sizes.multiply(sizes.multiply(depth, copied), size)))
+            layout.append(("copy", depth * copied * size))
         if not self.packed:
-            layout.append(("panel", sizes.multiply(self._panel_length(), s.width * size)))
+            layout.append(("panel", self._panel_length() * (s.width * size)))
         self._divide_scratch([*layout, *self._other_layout()])
 
     def _first_layout(self) -> list[tuple[str, Dim]]:
@@ -272,11 +272,11 @@ class ContractionKernel(Sums):
     def _panel_length(self) -> Dim:
         """Steps of the reduced axes in a panel."""
         s = self.schedule
-        return sizes.multiply(s.row_length, s.tap_count())
+        return s.row_length * s.tap_count()
 
     def _panel_bytes(self) -> Dim:
         s = self.schedule
-        return sizes.multiply(self._panel_length(), s.width * s.factor.size_bytes)
+        return self._panel_length() * (s.width * s.factor.size_bytes)
 
     def _divide_scratch(self, layout: Sequence[tuple[str, Dim]]) -> None:
         """Names for parts of scratch, each of so many bytes."""
@@ -286,8 +286,8 @@ class ContractionKernel(Sums):
         self.scratch: dict[str, Operand] = {}
         for name, wanted in layout:
             self.scratch[name] = b.offset(scratch, self.outside.dim(offset))
-            rounded = sizes.multiply(integer.ceildiv(wanted, _ALIGN), _ALIGN)
-            offset = sizes.add(offset, rounded)
+            rounded = integer.ceildiv(wanted, _ALIGN) * _ALIGN
+            offset = offset + rounded
         self.scratch_bytes = offset
 
     def _zero_row(self, depth: Operand) -> None:
@@ -298,7 +298,7 @@ class ContractionKernel(Sums):
 
     def _padding(self) -> Operand:
         """What rows hold where a window hangs over the edge."""
-        return Literal(self.schedule.factor, 0)
+        return self.b.constant(self.schedule.factor, 0)
 
     def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
         """What a block does after its panel is there and before its first tile."""
@@ -332,7 +332,7 @@ class ContractionKernel(Sums):
         See `native.walk.forget_kept`.
         """
         b = self.b
-        kept, mark = self.scratch["kept"], b.binary("add", number, 1)
+        kept, mark = self.scratch["kept"], number + 1
         with b.if_(b.ne(b.load(I64, kept), mark)):
             yield
             b.store(mark, kept)
@@ -346,7 +346,7 @@ class ContractionKernel(Sums):
             number = self._panel_number(level, panel)
             step = b.lift(level.dim(self._panel_bytes()), I64)
             packed = self.places[self.packs[0].packed].pointer
-            return b.offset(packed, b.binary("mul", number, step))
+            return b.offset(packed, number * step)
         return self._pack_now(level, first_column)
 
     def _panel_number(self, level: Expression, panel: Operand) -> Operand:
@@ -354,9 +354,9 @@ class ContractionKernel(Sums):
         s, b = self.schedule, self.b
         flat: Dim = 0
         for variable in s.packed_axes():
-            flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
-        flat = sizes.multiply(flat, s.panels())
-        return b.binary("add", panel, b.lift(level.dim(flat), I64))
+            flat = flat * extent_of(variable) + variable
+        flat = flat * s.panels()
+        return panel + b.lift(level.dim(flat), I64)
 
     def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
         """Copy the panel of this block to scratch, zero beyond the last column."""
@@ -376,13 +376,13 @@ class ContractionKernel(Sums):
                 return
             line = b.offset(panel, k.get(), s.width * s.element.size_bytes)
             for v in range(s.vectors):
-                start = b.binary("add", first_column, v * s.lanes)
-                mask = b.tail_mask(b.binary("sub", extent, start), s.lanes)
+                start = first_column + v * s.lanes
+                mask = b.tail_mask(extent - start, s.lanes)
                 here = inner.child({atom: start}, vector=atom, lanes=s.lanes, mask=mask)
                 value = b.lift(here.scalar(s.right), s.element.with_lanes(s.lanes))
                 value = b.select(mask, value, 0)
                 b.store(value, line, v * s.lanes, align_bytes=16)
-            k.set(b.binary("add", k.get(), 1))
+            k.set(k.get() + 1)
 
         nest(level, order)
         return panel
@@ -418,22 +418,22 @@ class ContractionKernel(Sums):
             self._sum(table, count, taps, depth, panel, tile)
             return
         first, behind = self._live_taps(live.get(), taps, depth)
-        begin = b.offset(panel, b.binary("mul", first, depth), s.width * s.element.size_bytes)
-        pointers = b.offset(table, b.binary("mul", first, count), 8)
-        self._sum(pointers, count, b.binary("sub", behind, first), depth, begin, tile)
+        begin = b.offset(panel, first * depth, s.width * s.element.size_bytes)
+        pointers = b.offset(table, first * count, 8)
+        self._sum(pointers, count, behind - first, depth, begin, tile)
 
     def _row_of_tile(
         self, first: Operand, r: Operand, extents: dict[Dim, Operand]
     ) -> dict[Atom, Operand]:
         """Where row `r` of the tile from `first` on is; `_finish_rows` finds that in scratch."""
         s, b = self.schedule, self.b
-        at = self._unflatten(b.binary("add", first, r), s.rows, extents)
-        place = b.binary("mul", r, max(1, len(s.rows)))
+        at = self._unflatten(first + r, s.rows, extents)
+        place = r * max(1, len(s.rows))
         for k, variable in enumerate(s.rows):
             b.store(
                 at[sizes.variable(variable)],
                 self.scratch["coordinates"],
-                b.binary("add", place, k),
+                place + k,
             )
         return at
 
@@ -457,19 +457,15 @@ class ContractionKernel(Sums):
         first, behind = b.variable(0, I64, name="first"), b.variable(taps, I64, name="behind")
 
         def is_dead(tap: Operand) -> Operand:
-            return b.eq(b.binary("and", b.binary("shr", live, tap), 1), 0)
+            return b.eq((live >> tap) & 1, 0)
 
-        with b.while_(
-            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(first.get())
-        ):
+        with b.while_(lambda: (first.get() + 1 < behind.get()) & is_dead(first.get())):
             first.set(first.get() + 1)
-        with b.while_(
-            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(behind.get() - 1)
-        ):
+        with b.while_(lambda: (first.get() + 1 < behind.get()) & is_dead(behind.get() - 1)):
             behind.set(behind.get() - 1)
         steps = b.max(b.min(depth, PART), 1)
-        together = b.binary("div", b.binary("add", steps, PART - 1), steps)
-        return first.get() - b.binary("rem", first.get(), together), behind.get()
+        together = (steps + (PART - 1)) // steps
+        return first.get() - first.get() % together, behind.get()
 
     def _row_pointers(
         self,
@@ -487,8 +483,8 @@ class ContractionKernel(Sums):
                 inside = None if s.window is None else row.scalar(rewrite(s.window, atoms=at))
                 if live is not None and inside is not None:
                     bit = b.select(inside, b.value(I64, 1 << number), 0)
-                    live.set(b.binary("or", live.get(), bit))
-                place = b.binary("add", b.binary("mul", count, number), r)
+                    live.set(live.get() | bit)
+                place = count * number + r
                 b.store(self._tap_pointer(row, at, inside), table, place)
             return
         index = b.variable(r, I64, name="index")
@@ -500,7 +496,7 @@ class ContractionKernel(Sums):
                 return
             inside = None if s.window is None else level.scalar(s.window)
             b.store(self._tap_pointer(level, {}, inside), table, index.get())
-            index.set(b.binary("add", index.get(), count))
+            index.set(index.get() + count)
 
         nest(row, s.taps)
 
@@ -520,21 +516,21 @@ class ContractionKernel(Sums):
         """Copy one row of the left factor, all reduced axes in order, to scratch."""
         s = self.schedule
         b = self.b
-        skip = b.binary("mul", r, depth)
+        skip = r * depth
         start = b.offset(self.scratch["copy"], skip, s.factor)
         k = b.variable(0, I64, name="k")
 
         def nest(inner: Expression, rest: list[Dim]) -> None:
             if not rest:
                 b.store(self._rounded(inner.scalar(s.left), s.factor), start, k.get())
-                k.set(b.binary("add", k.get(), 1))
+                k.set(k.get() + 1)
                 return
             inner.hoist([s.left], frozenset(map(sizes.variable, rest)))
             extent = inner.dim(extent_of(rest[0]))
             if len(rest) == 1:
                 line = b.offset(start, k.get(), s.factor)
                 self._copy_vectors(inner, rest[0], extent, line)
-                k.set(b.binary("add", k.get(), extent))
+                k.set(k.get() + extent)
                 return
             with b.for_(0, extent) as i:
                 nest(inner.child({sizes.variable(rest[0]): i}), rest[1:])
@@ -558,6 +554,6 @@ class ContractionKernel(Sums):
         with b.for_(0, extent, lanes) as i:
             mask = None
             if not (isinstance(known, int) and known % lanes == 0) and lanes > 1:
-                mask = b.tail_mask(b.binary("sub", extent, i), lanes)
+                mask = b.tail_mask(extent - i, lanes)
             here = row.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
             b.store(self._rounded(here.scalar(s.left), kind), line, i, mask=mask)

@@ -17,7 +17,7 @@ from sardonyx.kernel.expressions.transpose import build_transpose, transpose_nam
 from sardonyx.kernel.language.alignment import divisible
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Place
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I64
 from sardonyx.kernel.loops.interleaved_blocks import store_between
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, is_long
@@ -59,7 +59,7 @@ class Finish:
         if s.run is not None:
             assert isinstance(rows, int)  # noqa: S101 - where results are turned it is a number
             rows = self._kept = -(-rows // s.lanes) * s.lanes
-        size_bytes = sizes.multiply(rows, s.width * s.element.size_bytes)
+        size_bytes = rows * (s.width * s.element.size_bytes)
         names = ("tile",) if s.run is None else ("tile", "turned")
         return [(name, size_bytes) for name in names]
 
@@ -78,11 +78,9 @@ class Finish:
         """The epilogue of a tile, row by row."""
         s, b = self.schedule, self.b
         with b.for_(0, count) as r:
-            place = b.binary("mul", r, max(1, len(s.rows)))
+            place = r * max(1, len(s.rows))
             atoms: dict[Atom, Operand] = {
-                sizes.variable(v): b.load(
-                    I64, self.scratch["coordinates"], b.binary("add", place, k)
-                )
+                sizes.variable(v): b.load(I64, self.scratch["coordinates"], place + k)
                 for k, v in enumerate(s.rows)
             }
             self._epilogue(level.child(atoms), self._line(r), first_column)
@@ -98,17 +96,15 @@ class Finish:
         """The epilogue of all rows of a block, in runs whose results lie side by side."""
         s, b = self.schedule, self.b
         assert s.run is not None  # noqa: S101 - the caller looked
-        self._turn(b.binary("sub", high, low))
+        self._turn(high - low)
         row = b.variable(low, name="row")
-        with b.while_(lambda: b.compare("lt", row.get(), high)):
+        with b.while_(lambda: row.get() < high):
             first = row.get()
             at = self._unflatten(first, s.rows, extents)
-            left = b.binary("sub", extents[s.run], at[sizes.variable(s.run)])
-            count = b.min(left, b.binary("sub", high, first))
-            self._finish_run(
-                level.child(at), s.run, count, b.binary("sub", first, low), first_column
-            )
-            row.set(b.binary("add", first, count))
+            left = extents[s.run] - at[sizes.variable(s.run)]
+            count = b.min(left, high - first)
+            self._finish_run(level.child(at), s.run, count, first - low, first_column)
+            row.set(first + count)
 
     def _epilogue(self, row: Expression, line: Operand, first_column: Operand) -> None:
         """Pointwise work on one row of the tile, and its store."""
@@ -129,12 +125,12 @@ class Finish:
 
         if divisible(extent_of(s.column), s.width) and (self._unrolls or lanes == s.width):
             for column in range(0, s.width, lanes):
-                finish(b.binary("add", first_column, column), column, None)
+                finish(first_column + column, column, None)
             return
         with b.for_(0, s.width, lanes) as j:
-            start = b.binary("add", first_column, j)
-            left = b.binary("sub", extent, start)
-            with b.if_(b.compare("gt", left, 0)):
+            start = first_column + j
+            left = extent - start
+            with b.if_(left > 0):
                 whole = divisible(extent_of(s.column), lanes)
                 finish(start, j, None if whole else b.tail_mask(left, lanes))
 
@@ -165,7 +161,7 @@ class Finish:
             source = b.offset(self._line(r), c, size)
             column = b.offset(self.scratch["turned"], c, self._kept * size)
             target = b.offset(column, r, size)
-            b.call(name, [source, Literal(I64, s.width), target, Literal(I64, self._kept)])
+            b.call(name, [source, b.constant(I64, s.width), target, b.constant(I64, self._kept)])
 
     def _finish_run(
         self,
@@ -188,22 +184,22 @@ class Finish:
         atom, column = sizes.variable(axis), sizes.variable(s.column)
         kind, result = s.element.with_lanes(lanes), value_type(s.token.dtype)
         first = start.atoms[atom]
-        columns = b.min(b.binary("sub", start.dim(extent_of(s.column)), first_column), s.width)
+        columns = b.min(start.dim(extent_of(s.column)) - first_column, s.width)
         where = self.places[s.group.root.buffer]
         with b.for_(0, columns, s.phases) as c:
             phases: list[tuple[Operand, Expression]] = []
             for k in range(s.phases):
-                own = b.binary("add", c, k)
-                here = start.child({column: b.binary("add", first_column, own)})
+                own = c + k
+                here = start.child({column: first_column + own})
                 here.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
-                line = b.binary("add", b.binary("mul", own, self._kept), first_row)
+                line = own * self._kept + first_row
                 phases.append((line, here))
             with b.for_(0, count, lanes) as r:
-                mask = b.tail_mask(b.binary("sub", count, r), lanes)
-                row = b.binary("add", first, r)
+                mask = b.tail_mask(count - r, lanes)
+                row = first + r
                 results: list[Operand] = []
                 for turned, here in phases:
-                    at = b.binary("add", turned, r)
+                    at = turned + r
                     loaded = b.load(kind, self.scratch["turned"], at, mask=mask)
                     total = b.convert(loaded, result)
                     inner = here.child(

@@ -297,7 +297,7 @@ class ContractionSchedule:
         for variable in order:
             if steps[variable] != length:
                 return False
-            length = sizes.multiply(length, extent_of(variable))
+            length = length * extent_of(variable)
         self.reduced, self.left_offset, self.left_buffer = order[::-1], offset, body.tensor
         return bool(order)
 
@@ -399,7 +399,7 @@ class ContractionSchedule:
         if not isinstance(self.block_rows, int):
             return
         lead = sizes.product(map(extent_of, self.lead()))
-        others = sizes.multiply(lead, self.panels())
+        others = lead * self.panels()
         self.block_rows = balanced_rows(self.row_count(), others, self.block_rows)
 
     def panels(self) -> Dim:
@@ -423,14 +423,14 @@ class ContractionSchedule:
         """How many blocks the kernel has."""
         lead = sizes.product(map(extent_of, self.lead()))
         chunks = integer.ceildiv(self.row_count(), self.block_rows)
-        return sizes.multiply(sizes.multiply(lead, self.panels()), chunks)
+        return lead * self.panels() * chunks
 
     def cost_ns(self) -> Dim:
         """Estimated time of all blocks on one thread."""
         lead = sizes.product(map(extent_of, self.lead()))
-        outputs = sizes.multiply(sizes.multiply(lead, self.row_count()), extent_of(self.column))
+        outputs = lead * self.row_count() * extent_of(self.column)
         depth = sizes.product(map(extent_of, self.reduced))
-        work = sizes.multiply(outputs, sizes.add(depth, cost_of(self.epilogue) + 8))
+        work = outputs * (depth + (cost_of(self.epilogue) + 8))
         return integer.ceildiv(work, 3 * self.lanes)
 
     # -- packing ------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ class ContractionSchedule:
             *map(extent_of, lead), self.panels(), *map(extent_of, order), self.width,
         )  # fmt: skip
         own = indices(shape)
-        column = sizes.add(sizes.multiply(own[len(lead)], self.width), own[-1])
+        column = own[len(lead)] * self.width + own[-1]
         atoms = {sizes.variable(self.column): column}
         for variable, at in zip(lead, own, strict=False):
             atoms[sizes.variable(variable)] = at
@@ -462,7 +462,7 @@ class ContractionSchedule:
             atoms[sizes.variable(variable)] = at
         value = rewrite(self.right, atoms=atoms)
         extent = extent_of(self.column)
-        inside = scalar.compare("lt", scalar.size(column), scalar.size(extent))
+        inside = scalar.size(column) < scalar.size(extent)
         zero = scalar.constant(0, self.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, self.group.accumulator)

@@ -50,27 +50,27 @@ class Sums(Prefetch, Finish):
         zero: dict[Atom, Dim] = {sizes.variable(v): 0 for v in s.reduced}
         offset, base = substitute(s.left_offset, zero), self.places[s.left_buffer].pointer
         begin = b.variable(0, I64, name="begin")
-        with b.while_(lambda: b.compare("lt", begin.get(), depth)):
+        with b.while_(lambda: begin.get() < depth):
             start = begin.get()
-            length = b.min(b.binary("sub", depth, start), DEPTH_PART)
+            length = b.min(depth - start, DEPTH_PART)
             part = b.offset(panel, start, self._line_bytes())
             behind = b.offset(part, length, self._line_bytes())
-            self._share_out(behind, b.binary("sub", high, low))
+            self._share_out(behind, high - low)
             row = b.variable(low, name="row")
-            with b.while_(lambda: b.compare("lt", row.get(), high)):
+            with b.while_(lambda: row.get() < high):
                 first = row.get()
-                count = self._rows_of_tile(b.binary("sub", high, first))
-                place = b.binary("sub", first, low)
+                count = self._rows_of_tile(high - first)
+                place = first - low
                 line = self._line(place)
                 wide = self._wide_line(place)
                 with b.for_(0, count) as r:
-                    at = self._unflatten(b.binary("add", first, r), s.rows, extents)
+                    at = self._unflatten(first + r, s.rows, extents)
                     where = b.lift(level.child(at).dim(offset), I64)
-                    pointer = b.offset(base, b.binary("add", where, start), s.factor)
+                    pointer = b.offset(base, where + start, s.factor)
                     b.store(pointer, self.scratch["table"], r)
                 self._add_part(count, length, part, line, (start, depth), wide)
-                row.set(b.binary("add", first, count))
-            begin.set(b.binary("add", start, length))
+                row.set(first + count)
+            begin.set(start + length)
 
     def _wide_line(self, row: Operand) -> Operand | None:
         """Where a row of products is added up in float64; None where it is not."""
@@ -100,7 +100,7 @@ class Sums(Prefetch, Finish):
         """
         b, table, (start, depth) = self.b, self.scratch["table"], place
         if wide is not None:
-            is_last = b.compare("ge", b.binary("add", start, length), depth)
+            is_last = start + length >= depth
             ends = (b.eq(start, 0), is_last)
             self._call_long(table, count, 1, length, panel, line, wide, ends)
             return
@@ -113,9 +113,9 @@ class Sums(Prefetch, Finish):
         """Add the sums of a part to those of the parts before it."""
         s, b = self.schedule, self.b
         kind = s.element.with_lanes(s.lanes)
-        with b.for_(0, b.binary("mul", count, s.width), s.lanes) as k:
+        with b.for_(0, count * s.width, s.lanes) as k:
             more = b.load(kind, self.scratch["more"], k, align_bytes=16)
-            total = b.binary("add", b.load(kind, line, k, align_bytes=16), more)
+            total = b.load(kind, line, k, align_bytes=16) + more
             b.store(total, line, k, align_bytes=16)
 
     def _sum(
@@ -136,7 +136,7 @@ class Sums(Prefetch, Finish):
             self._call_long(table, count, taps, depth, panel, target, self.scratch["wide"], ends)
         else:
             length = self.outside.dim(sizes.product(map(extent_of, s.reduced)))
-            with b.if_(b.compare("gt", length, LONG)):
+            with b.if_(length > LONG):
                 wide = self.scratch["wide"]
                 self._call_long(table, count, taps, depth, panel, target, wide, ends)
             with b.else_():
@@ -175,7 +175,7 @@ class Sums(Prefetch, Finish):
         """Multiply the rows that the table points to."""
         b = self.b
         operands = [table, b.lift(taps, I64), depth, panel, target, b.constant(I64, PART)]
-        operands += self._asked(b.binary("mul", taps, depth))
+        operands += self._asked(taps * depth)
         if len(self.tile_rows) == 1:
             b.call(self._micro_name(self.tile_rows[0]), operands)
         else:

@@ -72,16 +72,16 @@ class IntegerKernel(ContractionKernel):
         total = level.dim(sizes.product(map(extent_of, s.reduced)))
         extent, atom = level.dim(extent_of(s.column)), sizes.variable(s.column)
         for v in range(0, s.width, s.lanes):
-            column = b.binary("add", first_column, v)
+            column = first_column + v
             sums = self._sums_of_columns(level, panel, v)
             if s.zeros:
-                mask = b.tail_mask(b.binary("sub", extent, column), s.lanes)
+                mask = b.tail_mask(extent - column, s.lanes)
                 here = level.child({atom: column}, vector=atom, lanes=s.lanes, mask=mask)
                 points = b.lift(here.scalar(s.right_zero), words)
                 b.store(points, self.scratch["zeros"], v, align_bytes=4)
                 count = b.splat(b.convert(total, I32), s.lanes)
-                sums = b.binary("sub", sums, b.binary("mul", points, count))
-            start = b.binary("mul", sums, b.splat(b.unary("neg", self._value(left)), s.lanes))
+                sums = sums - points * count
+            start = sums * b.splat(-self._value(left), s.lanes)
             b.store(start, self.scratch["start"], v, align_bytes=4)
 
     def _value(self, x: Operand) -> Operand:
@@ -94,9 +94,9 @@ class IntegerKernel(ContractionKernel):
         words = s.element.with_lanes(s.lanes)
         if not self.packs:
             return b.load(words, self.scratch["start"], first, align_bytes=4)
-        at = b.binary("mul", self._panel_number(level, panel), s.width)
+        at = self._panel_number(level, panel) * s.width
         packed = self.places[self.packs[1].packed].pointer
-        return b.load(words, packed, b.binary("add", at, first), align_bytes=4)
+        return b.load(words, packed, at + first, align_bytes=4)
 
     # -- factors ------------------------------------------------------------------------------
 
@@ -111,29 +111,29 @@ class IntegerKernel(ContractionKernel):
         atom, axes = sizes.variable(s.column), s.reduced_order()
         extents = [level.dim(extent_of(axis)) for axis in axes]
         length = level.dim(s.depth_extent)
-        groups = b.binary("div", level.dim(self._panel_length()), GROUP)
+        groups = level.dim(self._panel_length()) // GROUP
         signed = scalar.cast(s.signed_right, dtypes.INT32)
         for v in range(s.vectors):
-            start = b.binary("add", first_column, v * s.lanes)
-            left = b.binary("sub", level.dim(extent_of(s.column)), start)
+            start = first_column + v * s.lanes
+            left = level.dim(extent_of(s.column)) - start
             total = b.variable(0, words)
             with b.for_(0, groups) as g:
                 word = b.variable(0, words)
                 for j in range(GROUP):
-                    step = b.binary("add", b.binary("mul", g, GROUP), j)
+                    step = g * GROUP + j
                     # Only rows with something behind their end are shorter than the panel.
                     whole = s.row_length == s.depth_extent
-                    count = left if whole else b.select(b.compare("lt", step, length), left, 0)
+                    count = left if whole else b.select(step < length, left, 0)
                     mask = b.tail_mask(count, s.lanes)
                     at = b.coordinates(step, extents)
                     atoms = dict(zip(map(sizes.variable, axes), at, strict=True))
-                    with b.if_(b.compare("gt", count, 0)):
+                    with b.if_(count > 0):
                         here = level.child(
                             {**atoms, atom: start}, vector=atom, lanes=s.lanes, mask=mask
                         )
                         value = b.lift(here.scalar(signed), words)
-                        low = b.binary("and", b.select(mask, value, 0), 255)
-                        word.set(b.binary("or", word.get(), b.binary("shl", low, 8 * j)))
+                        low = b.select(mask, value, 0) & 255
+                        word.set(word.get() | (low << (8 * j)))
                 line = b.offset(panel, g, s.width * GROUP)
                 b.store(word.get(), line, v * s.lanes, align_bytes=4)
                 ones = b.constant(U8.with_lanes(GROUP * s.lanes), 1)
@@ -145,9 +145,9 @@ class IntegerKernel(ContractionKernel):
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor; what is an unsigned 0 up to a whole group."""
         b, nothing = self.b, -MIDDLE if self.schedule.factor == I8 else 0
-        end = b.binary("mul", b.binary("add", r, 1), depth)
-        with b.if_(b.compare("gt", depth, 0)):
-            last = b.binary("sub", end, GROUP)
+        end = (r + 1) * depth
+        with b.if_(depth > 0):
+            last = end - GROUP
             b.store(
                 b.constant(I8.with_lanes(GROUP), nothing), self.scratch["copy"], last, align_bytes=1
             )
@@ -166,10 +166,10 @@ class IntegerKernel(ContractionKernel):
         target: Operand,
     ) -> None:
         s, b = self.schedule, self.b
-        groups = b.binary("div", depth, GROUP)
+        groups = depth // GROUP
         operands = [table, b.lift(taps, I64), groups, panel, target]
         operands += [self.scratch["start"], *([self.scratch["zeros"]] if s.zeros else [])]
-        operands += self._asked(b.binary("mul", taps, groups))
+        operands += self._asked(taps * groups)
         for rows in self.tile_rows:
             name = integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)
             with b.if_(b.eq(count, rows)):

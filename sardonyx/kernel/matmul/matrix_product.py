@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language import matrix_registers
 from sardonyx.kernel.language.matrix_registers import ROW_BYTES, SIDE
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I1, I8, I64, PTR, U8, Type
 from sardonyx.kernel.matmul.bf16_product import PAIR, Bf16Kernel, Bf16Schedule, build_half_micro
 from sardonyx.kernel.matmul.contraction import ContractionKernel
@@ -65,7 +65,7 @@ class _MatrixSchedule(ContractionSchedule):
     @property
     def row_length(self) -> Dim:
         """Elements of a row in scratch: whole steps."""
-        return sizes.multiply(integer.ceildiv(self.depth_extent, self.step), self.step)
+        return integer.ceildiv(self.depth_extent, self.step) * self.step
 
     def _takes(self, tapped: bool) -> bool:
         return False
@@ -145,7 +145,7 @@ class _MatrixKernel(ContractionKernel):
         raise NotImplementedError
 
     def _are_many(self, rows: Operand) -> Operand:
-        return self.b.compare("gt", rows, self.schedule.few)
+        return rows > self.schedule.few
 
     def _sixteens(self) -> tuple[int, ...]:
         """Sixteens of rows that tiles may have."""
@@ -159,7 +159,7 @@ class _MatrixKernel(ContractionKernel):
         b = self.b
         if not self.packed:
             return super()._parts_of(block, panels, chunks)
-        rest, place = b.parted(block, b.binary("mul", panels, chunks))
+        rest, place = b.parted(block, panels * chunks)
         chunk, panel = b.parted(place, panels)
         return rest, panel, chunk
 
@@ -168,7 +168,7 @@ class _MatrixKernel(ContractionKernel):
     def _block_rows(self) -> Dim:
         """Rows of a block, in whole tiles."""
         rows = self.schedule.block_rows
-        return sizes.multiply(integer.ceildiv(rows, _TILE), _TILE)
+        return integer.ceildiv(rows, _TILE) * _TILE
 
     def _copied_rows(self) -> Dim:
         return self._block_rows() if self.packed else _TILE
@@ -189,9 +189,9 @@ class _MatrixKernel(ContractionKernel):
     def _begin_rows(self, number: Operand) -> None:
         """Whether the rows of this block, by their number among all, are those of the last one."""
         b = self.b
-        self._are_new: Operand = Literal(I1, True)
+        self._are_new: Operand = b.constant(I1, True)
         if self.packed:
-            kept, mark = self.scratch["rows"], b.binary("add", number, 1)
+            kept, mark = self.scratch["rows"], number + 1
             self._are_new = b.ne(b.load(I64, kept), mark)
             b.store(mark, kept)
 
@@ -214,15 +214,15 @@ class _MatrixKernel(ContractionKernel):
     ) -> None:
         s, b = self.schedule, self.b
         # Of copied rows that no other panel passes there are those of a tile.
-        inside: Operand = Literal(I64, 0)
+        inside: Operand = b.constant(I64, 0)
         if self.packed:
-            inside = b.binary("rem", first, self.outside.dim(s.block_rows))
+            inside = first % self.outside.dim(s.block_rows)
         with b.for_(0, count) as r:
             at = self._row_of_tile(first, r, extents)
             if s.run is None:
                 self._ask_ahead(level.child(at), first_column)
             with b.if_(self._are_new):
-                row = b.binary("add", inside, r)
+                row = inside + r
                 self._copy_row(level.child(at), self.scratch["table"], row, depth)
         self._inside = inside
         self._call_micro(self.scratch["table"], count, taps, depth, panel, tile)
@@ -230,8 +230,8 @@ class _MatrixKernel(ContractionKernel):
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, with zeros up to a whole step."""
         b, factor = self.b, self.schedule.factor
-        end = b.binary("mul", b.binary("add", r, 1), depth)
-        with b.if_(b.compare("gt", depth, 0)):
+        end = (r + 1) * depth
+        with b.if_(depth > 0):
             last = b.offset(self.scratch["copy"], end, factor)
             b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
         ContractionKernel._copy_row(self, row, table, r, depth)
@@ -250,7 +250,7 @@ class _MatrixKernel(ContractionKernel):
         with b.if_(self._are_many(count)):
             self._call_matrix_micro(count, depth, panel, target)
         with b.else_():
-            rows = b.offset(table, b.binary("mul", self._inside, PTR.size_bytes), U8)
+            rows = b.offset(table, self._inside * PTR.size_bytes, U8)
             operands = self._few_operands(rows, depth, panel, target)
             ahead = [panel, b.value(I64, 0)]  # nothing
             for few, micro in self._few.items():
@@ -261,13 +261,13 @@ class _MatrixKernel(ContractionKernel):
         self, count: Operand, depth: Operand, panel: Operand, target: Operand
     ) -> None:
         s, b = self.schedule, self.b
-        pitch = b.binary("mul", depth, s.factor.size_bytes)
-        rows = b.offset(self.scratch["copy"], b.binary("mul", self._inside, depth), s.factor)
-        operands = [rows, pitch, b.binary("div", depth, s.step), panel, target, *self._begins()]
+        pitch = depth * s.factor.size_bytes
+        rows = b.offset(self.scratch["copy"], self._inside * depth, s.factor)
+        operands = [rows, pitch, depth // s.step, panel, target, *self._begins()]
         names = [matrix_micro_name(self._kind, n, s.vectors) for n in self._sixteens()]
         micro: Operand = b.address_of(names[0])
         for name in names[1:]:
-            micro = b.select(b.compare("gt", count, SIDE), b.address_of(name), micro)
+            micro = b.select(count > SIDE, b.address_of(name), micro)
         b.call(micro, operands)
 
     def _begins(self) -> list[Operand]:
@@ -287,7 +287,7 @@ class Bf16MatrixKernel(_MatrixKernel, Bf16Kernel):
     def _few_operands(
         self, rows: Operand, depth: Operand, panel: Operand, target: Operand
     ) -> list[Operand]:
-        return [rows, self.b.binary("div", depth, PAIR), panel, target]
+        return [rows, depth // PAIR, panel, target]
 
 
 class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
@@ -304,13 +304,13 @@ class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
         self, rows: Operand, depth: Operand, panel: Operand, target: Operand
     ) -> list[Operand]:
         b = self.b
-        groups = b.binary("div", depth, GROUP)
+        groups = depth // GROUP
         return [rows, b.value(I64, 1), groups, panel, target, self.scratch["start"]]
 
     def _rounded(self, value: Operand, kind: Type) -> Operand:
         lifted = self.b.lift(value, kind)
         signed = kind.element == I8
-        return self.b.binary("xor", lifted, -MIDDLE) if signed else lifted
+        return lifted ^ -MIDDLE if signed else lifted
 
     def _begins(self) -> list[Operand]:
         return [self.scratch["start"]]

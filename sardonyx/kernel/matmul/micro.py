@@ -16,7 +16,7 @@ from sardonyx.base import sizes
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.builder import Builder, Register
-from sardonyx.kernel.language.program import Literal, Operand, Program, SsaValue
+from sardonyx.kernel.language.program import Operand, Program, SsaValue
 from sardonyx.kernel.language.types import I1, I64, PTR, Type
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
 
@@ -127,25 +127,25 @@ def _write_part(
     tap, part = b.variable(0, I64), b.variable(0, I64)
     moved, over = b.variable(0, I1), b.variable(0, I1)
     # At least once, since a sum of nothing is 0; each pass fills the registers and empties them.
-    with b.while_(lambda: b.binary("xor", over.get(), True)):
+    with b.while_(lambda: ~over.get()):
         sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
         summed, stored = b.variable(0, I64), b.variable(0, I1)
 
         def going(summed: Register = summed) -> Operand:
-            few = b.compare("lt", summed.get(), run)
-            return b.binary("and", few, b.compare("lt", tap.get(), taps))
+            few = summed.get() < run
+            return few & (tap.get() < taps)
 
         with b.while_(going):
             pointers = b.offset(table, tap.get(), rows * 8)
             starts = [b.load(PTR, pointers, r) for r in range(rows)]
             begin = part.get()
-            end = b.binary("min", begin + run, depth)
-            by_row: Operand = Literal(I1, False)
+            end = b.min(begin + run, depth)
+            by_row: Operand = b.constant(I1, False)
             stop: Operand = end
             if rows * vectors > _STORED_AT_ONCE:
-                full = b.compare("ge", summed.get() + end - begin, run)
-                out = b.compare("ge", end, depth) & b.compare("ge", tap.get() + 1, taps)
-                by_row = (full | out) & b.compare("ge", end - begin, _STEPS_BY_ROW)
+                full = summed.get() + end - begin >= run
+                out = (end >= depth) & (tap.get() + 1 >= taps)
+                by_row = (full | out) & (end - begin >= _STEPS_BY_ROW)
                 stop = b.select(by_row, end - _STEPS_BY_ROW, end)
             with b.for_(begin, stop) as k:
                 column = b.offset(at.get(), k, width * element.size_bytes)
@@ -166,7 +166,7 @@ def _write_part(
                 stored.set(by_row)
             summed.set(summed.get() + end - begin)
             part.set(end)
-            with b.if_(b.compare("ge", end, depth)):
+            with b.if_(end >= depth):
                 part.set(0)
                 tap.set(tap.get() + 1)
                 at.set(b.offset(at.get(), depth, width * element.size_bytes))
@@ -174,14 +174,14 @@ def _write_part(
         with b.if_(b.eq(stored.get(), False)):
             _store(b, sums, vector, tile, pitch, moved.get())
         moved.set(True)
-        over.set(b.compare("ge", tap.get(), taps))
+        over.set(tap.get() >= taps)
 
 
 def _accumulated(b: Builder, factor: Operand, column: Operand, total: Operand) -> Operand:
     """`total + factor * column`."""
     if total.type.is_float:
         return b.fma(factor, column, total)
-    return b.binary("add", total, b.binary("mul", factor, column))
+    return total + factor * column
 
 
 def _sum_and_store(
@@ -242,6 +242,6 @@ def _store(
 
     with b.if_(added):
         for place, held in places():
-            held.set(b.binary("add", b.load(vector, *place, align_bytes=16), held.get()))
+            held.set(b.load(vector, *place, align_bytes=16) + held.get())
     for place, held in places():
         b.store(held.get(), *place, align_bytes=16)

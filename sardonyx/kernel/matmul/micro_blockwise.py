@@ -126,18 +126,18 @@ def _multiply(
     for row in pointers:
         starts = [b.splat(b.load(I32, row[panel.digits + d], g), lanes) for d in digits]
         sums.append([[b.variable(start, wide) for _ in range(at_once)] for start in starts])
-    start = b.binary("mul", g, panel.block // _WORD)
+    start = g * (panel.block // _WORD)
     mask = 0x01010101 * ((1 << panel.bits) - 1)
     with b.for_(0, panel.coded_lines) as w:
         line = b.offset(block, w, panel.line_bytes)
         words = [b.load(U32.with_lanes(lanes), line, v * lanes) for v in range(at_once)]
-        place = b.binary("add", start, b.binary("mul", w, panel.parts))
+        place = start + w * panel.parts
         for j in range(panel.parts):
-            moved: list[Operand] = [b.binary("shr", x, panel.bits * j) if j else x for x in words]
+            moved: list[Operand] = [x >> (panel.bits * j) if j else x for x in words]
             if panel.parts > 1:
-                moved = [b.binary("and", x, mask) for x in moved]
+                moved = [x & mask for x in moved]
             codes = [b.bitcast(x, U8.with_lanes(_WORD * lanes)) for x in moved]
-            here = b.binary("add", place, j)
+            here = place + j
             for r, row in enumerate(pointers):
                 for d in digits:
                     four = b.splat(b.load(I32, row[d], here), lanes)
@@ -168,7 +168,7 @@ def _add_block(
             value = b.fma(
                 value, b.splat(b.constant(F32, 256.0), lanes), b.convert(lower[v].get(), F32)
             )
-        value = b.binary("mul", value, scale)
+        value = value * scale
         factor = b.load(kind, heads, v * lanes)
         total.set(b.fma(value, factor, total.get()))
         if panel.shifted:

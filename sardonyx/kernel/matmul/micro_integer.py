@@ -64,7 +64,7 @@ def build_integer_micro(
                 word = b.splat(b.load(I32, starts[r], g, align_bytes=1), lanes)
                 factor = b.bitcast(word, left)
                 if element == I8:
-                    factor = b.binary("xor", factor, MIDDLE)
+                    factor = factor ^ MIDDLE
                 for v in range(vectors):
                     sums[r][v].set(b.dot(sums[r][v].get(), factor, columns[v]))
                 if zeros:
@@ -76,6 +76,6 @@ def build_integer_micro(
             total = sums[r][v].get()
             if zeros:
                 own = b.load(words, b.parameter("zeros"), v * lanes, align_bytes=4)
-                total = b.binary("sub", total, b.binary("mul", own, totals[r].get()))
+                total = total - own * totals[r].get()
             b.store(total, tile, (r * vectors + v) * lanes, align_bytes=16)
     return b.program

@@ -67,7 +67,7 @@ class Prefetch:
             self._share_out(panel, b.value(I64, 0))
             return
         behind = b.offset(panel, b.lift(level.dim(self._panel_bytes()), I64))
-        few = b.compare("le", chunks, _FEW_BLOCKS)
+        few = chunks <= _FEW_BLOCKS
         self._share_out(behind, b.select(few, rows, 0))
 
     def _share_out(self, start: Operand, rows: Operand) -> None:
@@ -77,14 +77,14 @@ class Prefetch:
         if most < LEAST_SHARING:
             self._share = b.value(I64, 0)
             return
-        tiles = b.binary("div", b.binary("add", rows, most - 1), most)
-        share = b.binary("div", b.binary("add", tiles, self._line_bytes() - 1), b.max(tiles, 1))
+        tiles = (rows + (most - 1)) // most
+        share = (tiles + (self._line_bytes() - 1)) // b.max(tiles, 1)
         self._share = b.select(b.eq(tiles, 0), 0, share)
 
     def _asked(self, steps: Operand) -> list[Operand]:
         """What a tile of so many steps prefetches; the next one goes on behind it."""
         asked = self._next.get()
-        self._next.set(self.b.offset(asked, self.b.binary("mul", steps, self._share)))
+        self._next.set(self.b.offset(asked, steps * self._share))
         return [asked, self._share]
 
     # -- epilogues ----------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Prefetch:
         if isinstance(depth, int):
             self._ask_for(awaited, row, first_column)
             return
-        with b.if_(b.compare("ge", self.outside.dim(depth), SHORTEST_AHEAD)):
+        with b.if_(self.outside.dim(depth) >= SHORTEST_AHEAD):
             self._ask_for(awaited, row.child(), first_column)
 
     def _ask_for(
@@ -125,4 +125,4 @@ class Prefetch:
             element = memory_type(tensor.dtype)
             start = b.lift(here.dim(offset), I64)
             for line in range(0, s.width, max(1, _LINE_BYTES // element.size_bytes)):
-                b.prefetch(self.places[tensor].pointer, b.binary("add", start, line), element)
+                b.prefetch(self.places[tensor].pointer, start + line, element)

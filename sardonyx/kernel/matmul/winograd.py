@@ -87,8 +87,8 @@ def transform(b: Builder, matrix: Matrix, inputs: Sequence[Operand]) -> list[Ope
         same = [x if x == y else Fraction(0) for x, y in zip(row, matrix[twin], strict=True)]
         rest = [x - s for x, s in zip(row, same, strict=True)]
         even, odd = _sum(b, same, inputs), _sum(b, rest, inputs)
-        found[i] = b.binary("add", even, odd)
-        found[twin] = b.binary("sub", even, odd)
+        found[i] = even + odd
+        found[twin] = even - odd
     return [x for x in found if x is not None]
 
 
@@ -110,12 +110,12 @@ def _sum(b: Builder, row: Sequence[Fraction], inputs: Sequence[Operand]) -> Oper
     )
     (factor, total), *rest = terms
     if factor != 1:
-        total = b.binary("mul", total, float(factor))
+        total = total * float(factor)
     for factor, term in rest:
         if factor == 1:
-            total = b.binary("add", total, term)
+            total = total + term
         elif factor == -1:
-            total = b.binary("sub", total, term)
+            total = total - term
         else:
             total = b.fma(b.lift(float(factor), term.type), term, total)
     return total
@@ -139,8 +139,8 @@ def is_even(b: Builder, least: Operand, total: Operand) -> SsaValue:
 
     Not where any is infinite, or NaN.
     """
-    near = b.compare("le", total, b.binary("mul", least, float(MOST_UNEVEN)))
-    return b.binary("and", near, b.compare("lt", total, MOST_SQUARES))
+    near = total <= least * float(MOST_UNEVEN)
+    return near & (total < MOST_SQUARES)
 
 
 @cache
@@ -160,9 +160,9 @@ def build_input(element: Type, outputs: int, lanes: int) -> Program:
     side, vector = outputs + TAPS - 1, element.with_lanes(lanes)
     squares = [b.variable(0.0, vector, name="squares") for _ in range(cells_of(outputs) ** 2)]
     forth = matrices(outputs)[2]
-    stride = b.binary("mul", step, element.size_bytes)
+    stride = step * element.size_bytes
     with b.for_(0, depth, lanes) as k:
-        mask = b.tail_mask(b.binary("sub", depth, k), lanes)
+        mask = b.tail_mask(depth - k, lanes)
         columns = []
         for j in range(side):
             given: list[Operand] = []
@@ -209,7 +209,7 @@ def build_output(element: Type, outputs: int, vectors: int, lanes: int) -> Progr
     products, step, tile, pitch = (b.parameter(n) for n, _ in parameters)
     side, vector = outputs + TAPS - 1, element.with_lanes(lanes)
     back = matrices(outputs)[0]
-    stride = b.binary("mul", step, element.size_bytes)
+    stride = step * element.size_bytes
     with b.for_(0, vectors * lanes, lanes) as k:
         at: Operand = b.offset(products, k, element)
         lines = []
@@ -220,11 +220,10 @@ def build_output(element: Type, outputs: int, vectors: int, lanes: int) -> Progr
                 at = b.offset(at, stride)
             lines.append(transform(b, back, given))
         starts = [
-            b.offset(tile, b.binary("mul", pitch, i), vectors * lanes * element.size_bytes)
-            for i in range(outputs)
+            b.offset(tile, pitch * i, vectors * lanes * element.size_bytes) for i in range(outputs)
         ]
         for j in range(outputs):
-            column = b.binary("add", k, j * vectors * lanes)
+            column = k + j * vectors * lanes
             for start, value in zip(
                 starts, transform(b, back, [line[j] for line in lines]), strict=True
             ):
