@@ -5,6 +5,19 @@ packed once into scratch, in panels of a few vectors, keys turned. Both products
 the micro-kernels of other products (`micro`), for a tile of up to six rows at a time, whose scores
 lie in scratch that fits the first-level cache: the softmax is exact and done in place. Where there
 are only a few rows at all, values are read where they are.
+
+Loop nest of a block::
+
+    parallel block in 0..batches * blocks:
+        keys[panel, depth, width], values[panel, keys, width] = packed    # once for a batch
+        for row in low..high step count:                  # count: 6 rows of a tile, or fewer
+            queries[count, depth] = rows of the queries
+            for start, vectors in panels of keys:
+                scores[count, start:] = micro(queries, keys[start])
+            scores[count, keys], totals[count] = softmax(scores)
+            for start, vectors in panels of columns:
+                tile[count, panel] = micro(scores, values[start])
+                for r in 0..count: output[row + r, start:] = epilogue(tile[r] / totals[r])
 """
 
 from __future__ import annotations

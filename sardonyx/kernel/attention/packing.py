@@ -1,4 +1,13 @@
-"""Keys and values of an attention, packed into panels in the thread's scratch."""
+"""Keys and values of an attention, packed into panels in the thread's scratch.
+
+Loop nest of `_pack_keys`; values are packed likewise, not turned::
+
+    for first, vectors in panels of keys:
+        for column in 0..vectors * lanes step lanes:
+            for r in 0..lanes: lines[r, depth] = key[first + column + r]      # or 0
+            for d in 0..depth step lanes:
+                panel[d : d + lanes, column:] = transpose(lines[:, d : d + lanes])
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,15 @@
 Runs of powers are added up in float32, and what they give in float64: a total is within 1e-6,
 however many there are.
 Rows are walked side by side: the largest score of one and the sum of another then wait for nothing.
+
+Loop nest; `rows` rows r are written out::
+
+    for t in 0..count step lanes: best[r] = max(best[r], scores[r][t])
+    for begin in 0..count step _RUN * lanes:
+        for t in begin..begin + _RUN * lanes step lanes:
+            scores[r][t] = 2^((scores[r][t] - best[r]) * factor)
+            sums[r] += scores[r][t]                       # float32
+        wide[r] += sums[r]                                # float64
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Positions of the elements of a boolean tensor that are true."""
+"""Positions of the elements of a boolean tensor that are true.
+
+Loop nest::
+
+    for i in 0..n:
+        where mask[i]: positions[count] = i; count += 1
+"""
 
 from __future__ import annotations
 

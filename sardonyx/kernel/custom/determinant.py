@@ -1,4 +1,17 @@
-"""Determinants by elimination with partial pivoting (Golub and Van Loan, section 3.4)."""
+"""Determinants by elimination with partial pivoting (Golub and Van Loan, section 3.4).
+
+Loop nest::
+
+    parallel block in 0..batch:
+        matrix[n, n] = x[block]
+        for column in 0..n:
+            exchange the row with the largest pivot
+            product *= matrix[column, column]
+            for i in column + 1..n:
+                for j in column + 1..n step lanes:
+                    matrix[i, j] -= factor[i] * matrix[column, j]
+        result[block] = product
+"""
 
 from __future__ import annotations
 

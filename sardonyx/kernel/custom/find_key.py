@@ -1,4 +1,12 @@
-"""Where elements stand in a sorted table of keys."""
+"""Where elements stand in a sorted table of keys.
+
+Loop nest; steps of the search are written out::
+
+    parallel block in 0..ceil(n / _CHUNK):
+        for i in low..high:
+            at = at + half where keys[at + half] <= x[i]      # half: of what is left of k
+            result[i] = places[at] if keys[at] == x[i] else -1
+"""
 
 from __future__ import annotations
 

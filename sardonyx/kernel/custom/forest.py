@@ -3,6 +3,16 @@
 A walk is a chain of dependent loads, so several of them are interleaved, without branches: a leaf
 leads to itself. That keeps a processor busier than compiled branches, half of which it would
 mispredict, and the code is as small for any number of nodes.
+
+Loop nest of walks::
+
+    parallel block in 0..parts * groups:                  # `chunk` rows, a part of the trees
+        for tree in first..last:
+            for row in low..whole step _WALKS:
+                while one moved: at[k] = next node of at[k] for row + k       # _STEPS times
+                votes[row + k] = join(votes[row + k], weight of leaf at[k])
+        for row in whole..high:
+            for tree in first..last step _WALKS: the same, a walk for each tree
 """
 
 from __future__ import annotations

@@ -1,4 +1,14 @@
-"""Small trees for one row after the other: all tests at once, then walks of one load a node."""
+"""Small trees for one row after the other: all tests at once, then walks of one load a node.
+
+Loop nest::
+
+    for row in low..high:
+        for number in 0..tests:                           # _TESTS tests of one feature
+            table[number * _TESTS:] = row[feature] <= limits ? passed : failed
+        for start in 0..groups:                           # _TREES trees
+            for _ in 0..steps: at[tree] = table[at[tree]]
+            votes[row, target] += weights[at[tree]]
+"""
 
 from __future__ import annotations
 

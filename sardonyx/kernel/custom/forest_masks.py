@@ -2,6 +2,17 @@
 
 A group of rows lies in scratch feature by feature, so that one test is a comparison of vectors.
 What is left of a tree's leaves stays in registers.
+
+Loop nest::
+
+    for row in low..whole step GROUP:
+        features[width, GROUP], sums[targets, GROUP] = columns of the rows, 0
+        for tree in first..last:
+            left[GROUP] = all leaves
+            for number in starts[tree]..starts[tree + 1]:
+                left &= features[feature] <= limit ? all : mask
+            sums[target] += leaves[tree, first bit of left]
+        votes[row : row + GROUP] = sums
 """
 
 from __future__ import annotations

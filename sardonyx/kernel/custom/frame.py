@@ -1,4 +1,10 @@
-"""What special kernels share: parameters, pointers of views, loops over coordinates."""
+"""What special kernels share: parameters, pointers of views, loops over coordinates.
+
+Loops over coordinates (`loops`)::
+
+    for i in 0..shape[0]:
+        for j in 0..shape[1]: the caller's body, with (i, j)
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,16 @@
 
 T.-F. Wu, C.-J. Lin, R. C. Weng, Probability Estimates for Multi-class Classification by Pairwise
 Coupling (2004), algorithm 2, as libsvm uses it: p minimises the sum of (r_ji p_i - r_ij p_j)^2.
+
+Loop nest::
+
+    parallel block in 0..ceil(n / _ROWS):
+        for row in low..high:
+            for i in 0..k, j in i + 1..k: Q[i, j], Q[j, i], Q[i, i], Q[j, j] of pairwise[row]
+            while left > 0 and worst >= 0.005 / k:
+                for i in 0..k: qp[i] = sum over j of Q[i, j] * p[j]
+                for i in 0..k: improve p[i]; for j in 0..k: scale p[j], qp[j]
+            shares[row] = p
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Running sums and products along one axis (ONNX operator spec: CumSum, CumProd)."""
+"""Running sums and products along one axis (ONNX operator spec: CumSum, CumProd).
+
+Loop nest, where columns lie side by side::
+
+    parallel block in 0..others * ceil(extent / width):   # width: _VECTORS vectors of columns
+        total[width] = neutral
+        for i in 0..length:                               # from the end where `reverse`
+            total = op(total, x[i, columns])
+            y[i, columns] = total                         # what it was where `exclusive`
+"""
 
 from __future__ import annotations
 

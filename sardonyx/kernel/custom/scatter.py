@@ -2,6 +2,14 @@
 
 Every block owns a part of the result, copies it, then applies in order the updates that fall into
 it: no two blocks write the same element, so results do not depend on the number of threads.
+
+Loop nest::
+
+    parallel block in 0..blocks:
+        y[start..end] = x[start..end]
+        for which in updates:
+            flat = place of positions[which]
+            where start <= flat < end: y[flat] = reduction(y[flat], updates[which])
 """
 
 from __future__ import annotations

@@ -3,6 +3,16 @@
 A class of a batch is a block. Scores that are too low are dropped first; the others become a heap,
 from which the best is taken until enough boxes are kept. Those lie in scratch, coordinate by
 coordinate, so that a candidate is compared with a vector of them at once.
+
+Loop nest::
+
+    parallel block in 0..B * C:
+        for i in 0..N: where scores[block, i] > least: items[left] = (score, i); left += 1
+        make a heap of the items
+        while found < wanted and left > 0:
+            place = best of the heap
+            for j in 0..found step lanes: covered |= overlap(box of place, boxes kept[j]) > limit
+            where not covered: kept[block, found] = place; found += 1
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""The order of the rows of a matrix: by their first elements, of equal ones by the next ..."""
+"""The order of the rows of a matrix: by their first elements, of equal ones by the next ...
+
+Loop nest; items are row numbers::
+
+    for width in 1, 2, 4 .. n:
+        for low in 0..n step 2 * width:
+            target[low:] = merge(source[low : middle], source[middle : high])
+        source, target = target, source
+"""
 
 from __future__ import annotations
 

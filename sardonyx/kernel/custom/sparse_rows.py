@@ -1,4 +1,14 @@
-"""Products of a sparse matrix, in compressed rows, and a dense one."""
+"""Products of a sparse matrix, in compressed rows, and a dense one.
+
+Loop nest::
+
+    parallel block in 0..ceil(m / _ROWS) * ceil(w / _COLUMNS):
+        for row in first..first + _ROWS:
+            for column in low..high step _VECTORS * lanes:
+                for e in outer[row]..outer[row + 1]:
+                    sums += values[e] * dense[inner[e], column:]
+                result[row, column:] = sums
+"""
 
 from __future__ import annotations
 

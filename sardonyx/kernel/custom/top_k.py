@@ -9,6 +9,15 @@ If k is a small part of the row, a heap keeps the best k, the worst of them on t
 are taken. Where floats lie side by side a vector of them is compared with the worst at once: few
 get into the heap, and of equal values the first has the better place. A merge sort orders what was
 taken: O(n log k) in all. `sorted` is not needed.
+
+Loop nest::
+
+    parallel row in 0..rows:
+        for i in 0..n: items[i] = item of x[row, i]       # where n <= _WHOLE * k
+        for i in k..n step lanes:                         # else: a heap of the best k
+            where any of x[row, i : i + lanes] is better than the worst: offer each
+        for width in 1, 2, 4 .. count: merge runs of `width` items
+        for i in 0..k: values[row, i], positions[row, i] = items[i]
 """
 
 from __future__ import annotations

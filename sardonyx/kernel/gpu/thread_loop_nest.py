@@ -3,6 +3,21 @@
 Two forms. In `PointKernel` lanes lie along an outer axis, and every thread computes a few elements
 of it. In `LineKernel` they lie along the inner axis: a warp, or a thread block, has a line in its
 registers from the first pass to the last, and reductions exchange words between threads.
+
+Loop nest of `PointKernel`::
+
+    parallel block in 0..ceil(vectors / THREADS):
+        flat = block * THREADS + thread
+        for number in levels, i in inner: acc[lanes] = reduce(acc[lanes], body[flat, i])
+        out[flat] = body(acc)
+
+Loop nest of `LineKernel`; pieces of a line are written out::
+
+    parallel block in 0..lines:                           # a line of each of WARPS warps, if short
+        piece[number] = line[(thread + number * sharing) * lanes:]
+        for number in levels:
+            acc = reduce(pieces), shared by all threads of the line
+            out[piece] = body(piece, acc)
 """
 
 from __future__ import annotations

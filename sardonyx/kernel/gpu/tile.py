@@ -3,6 +3,18 @@
 Steps of the sum are copied ahead of their use, into as many stages as shared memory has. The
 finished tile goes through shared memory, too, so that the epilogue runs over whole rows of it.
 `tile_schedule` decides on axes and sizes.
+
+Loop nest of a thread block::
+
+    parallel block in 0..tiles * parts:
+        sums[rows, columns] = 0                           # in registers of all threads
+        for number in first..last:                        # copied `stages - 1` steps ahead
+            left[rows, depth_tile], right[columns, depth_tile] = factors at that step
+            sums += left * right^T
+        for passed in 0..rows step pass_rows:
+            shared[pass_rows, columns] = sums[passed:]    # all parts, where the sum is split
+            for r in start..high step step:               # `lanes` columns a thread
+                C[first_row + passed + r, first_column + column:] = epilogue(shared[r, column:])
 """
 
 from __future__ import annotations

@@ -3,6 +3,17 @@
 A thread block has 64 queries, each of its warps 16. Keys and values come in tiles; for each the
 largest score so far and the sum of powers are kept per query, and what was summed before is scaled
 when the largest changes (Dao et al. 2022, FlashAttention; Milakov and Gimelshein 2018).
+
+Loop nest of a thread block::
+
+    parallel block in 0..cells * parts:                   # cell: a batch and _QUERIES queries
+        largest = -inf; total = 0; sums[_QUERIES, width] = 0
+        for number in low..high:                          # tiles of keys, copied ahead
+            scores[_QUERIES, key_tile] = queries * keys^T
+            best = max(largest, scores); scale = 2^(largest - best); powers = 2^(scores - best)
+            total = total * scale + sum of powers
+            sums = sums * scale + powers * values
+        for r in start..high step step: output[first + r, column:] = epilogue(sums[r] / total)
 """
 
 from __future__ import annotations

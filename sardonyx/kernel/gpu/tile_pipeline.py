@@ -1,4 +1,13 @@
-"""Steps whose tiles are copied to shared memory ahead of their use."""
+"""Steps whose tiles are copied to shared memory ahead of their use.
+
+Loop nest, `S` being the number of stages::
+
+    for _ in 0..S - 1: begin the copies of a step
+    for number in first..last:
+        wait for the copies of this step, meet at a barrier
+        begin the copies of step number + S - 1
+        use(tiles of this step)
+"""
 
 from __future__ import annotations
 

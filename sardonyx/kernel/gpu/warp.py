@@ -4,6 +4,11 @@ A kernel's blocks are dealt out to the warps of the whole grid. Scalars are the 
 threads, and so is control flow, which hangs on scalars alone: a warp never diverges. What a scalar
 writes, its first thread writes. Vectors are shorter than a warp at times; then the threads beyond
 repeat what those before them do, so that nothing is read or written outside.
+
+The parallel axis becomes a loop of each warp::
+
+    for block in warp..blocks step warps:
+        body, a vector's element `thread` in each thread
 """
 
 from __future__ import annotations

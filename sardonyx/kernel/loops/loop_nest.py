@@ -2,6 +2,22 @@
 
 Without inner axes this is a pointwise kernel. With them, each pass runs over a whole row:
 reductions gather in registers, maps write. `rows_schedule` decides on the loops.
+
+Loop nest where lanes lie along an inner axis (softmax, normalisation)::
+
+    parallel block in 0..outer:
+        for number in levels:                             # passes over a row, see `_write_row`
+            for i in inner, the axis of the lanes step lanes:
+                acc[member] = reduce(acc[member], body[block, i])     # or out[block, i] = body
+            known[member] = acc[member]                   # what later passes read
+
+Where they lie along an outer axis (maps, pooling over channels-last images)::
+
+    parallel block in 0..outer * chunks:
+        for first in low..high step lanes:                # a chunk of that axis
+            for number in levels:
+                for i in inner: acc[lanes] = reduce(acc[lanes], body[first.., i])
+                out[first : first + lanes] = body(acc)
 """
 
 from __future__ import annotations

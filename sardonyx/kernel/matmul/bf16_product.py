@@ -3,6 +3,12 @@
 Sums stay in float32. Instructions take two steps of the depth at a time, so pairs of elements lie
 side by side: rows of the left factor are copied and rounded, panels of the right one have the
 columns of two steps interleaved. Denormal numbers may become 0.
+
+Loops are those of `contraction`. The micro-kernel's, rows and vectors being written out::
+
+    for g in 0..pairs:
+        sums[r, v] += A[r, 2 g : 2 g + 2] . panel[g, v, 0:2]    # one instruction a vector
+    tile[rows, vectors * lanes] = sums
 """
 
 from __future__ import annotations

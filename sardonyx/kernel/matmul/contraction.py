@@ -2,6 +2,17 @@
 
 `product_schedule` decides on the loops. Constant right factors are packed once, before any run
 (`Packing`); others are packed into scratch by each block.
+
+Loop nest of a block, `width` being `vectors * lanes` (`_write`, `_write_tiles`)::
+
+    parallel block in 0..rest * panels * chunks:          # rest: batches and outer columns
+        panel[depth, width] = B[:, first_column:]         # packed before the run, or here
+        for row in low..high step count:                  # count: 6, 4, 3, 2 or 1 rows of a tile
+            for r in 0..count:
+                table[tap, r] = address of A[row + r, tap]    # or of a copy of the row
+            tile[count, width] = micro(table, taps, depth, panel)
+            for r in 0..count:
+                C[row + r, first_column:] = epilogue(tile[r])
 """
 
 from __future__ import annotations

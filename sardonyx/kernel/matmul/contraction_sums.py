@@ -2,6 +2,13 @@
 
 In parts go sums of which a panel does not stay in the cache of a core
 (`contraction_schedule.DEEP`), and those that are added up in float64 (`long_sums`).
+
+Where a panel does not stay in the cache (`_sum_in_parts`)::
+
+    for begin in 0..depth step DEPTH_PART:
+        for row in low..high step count:
+            table[r] = address of A[row + r, begin]
+            line[count, width] += micro(table, DEPTH_PART, panel[begin:])
 """
 
 from __future__ import annotations

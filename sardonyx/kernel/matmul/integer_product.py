@@ -1,4 +1,10 @@
-"""A contraction of 8-bit codes as a kernel: that of `product` with the micro-kernel of bytes."""
+"""A contraction of 8-bit codes as a kernel: that of `product` with the micro-kernel of bytes.
+
+Loops are those of `contraction`. Before its tiles, a block computes what sums start from::
+
+    for v in 0..width step lanes:
+        start[v] = -left_zero * (sum of column[v] - right_zero[v] * K)
+"""
 
 from __future__ import annotations
 

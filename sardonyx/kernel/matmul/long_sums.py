@@ -7,6 +7,15 @@ most: 1.6e-5 in the first 65,536 products, and 1.2e-4 in a million. From `LONG` 
 float64: an error is below 6e-8 * (LONG_RUN + LONG_RUNS) / 2 + 6e-8 = 1.02e-6 of the sum of
 magnitudes, whatever the length and the numbers (Higham, Accuracy and Stability of Numerical
 Algorithms, 4.2).
+
+Loop nest, `width` being `vectors * lanes`::
+
+    wide[count, width] = 0                                # float64; where `first`
+    while tap < taps:
+        part[count, width] = micro(table[tap], products begin.. of at most _PART, run LONG_RUN)
+        for k in 0..count * width step lanes: wide[k] += part[k]
+    for r in 0..count, k in 0..width step lanes:          # where `last`
+        tile[r, k] = wide[r, k]
 """
 
 from __future__ import annotations

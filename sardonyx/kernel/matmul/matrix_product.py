@@ -4,6 +4,14 @@
 One instruction sums 8,192 or 16,384 products, so what else is done for a tile counts. Where panels
 are packed beforehand, all of them pass the same rows: these are copied (rounded, made unsigned)
 when the first one does, and the others find them in the thread's scratch.
+
+Loops are those of `contraction`, with tiles of 32 rows, which all panels of a block share::
+
+    parallel block in 0..rest * chunks * panels:          # panels follow each other
+        for row in low..high step 32:
+            for r in 0..count: copy[row + r, depth] = A[row + r]      # for the first panel alone
+            tile[count, width] = matrix_micro(copy, panel)    # or a few rows, in vectors
+            for r in 0..count: C[row + r, first_column:] = epilogue(tile[r])
 """
 
 from __future__ import annotations

@@ -5,6 +5,17 @@
 Rows are found through a table of pointers (one per tap and row), so a matrix product is the case
 of one tap, and a convolution over channels-last images has one tap for each element of its window.
 The panel is packed: the columns of one k lie side by side, 64-byte aligned.
+
+Loop nest; `rows`, and the vectors of a pass, are written out::
+
+    for first in 0..vectors step at_once:
+        while tap < taps:                                 # at least once
+            sums[rows, at_once] = 0                       # vectors in registers
+            while summed < run and tap < taps:
+                for k in part..min(part + run, depth):
+                    columns[at_once] = panel[tap * depth + k, first:]
+                    sums[r, v] += splat(rows[tap][r][k]) * columns[v]
+            tile[:, first:] = sums                        # added to it after the first pass
 """
 
 from __future__ import annotations

@@ -6,6 +6,17 @@
 Codes of 2, 4 or 8 bits are unsigned and stay packed in memory; they become bytes in registers, and
 four products of bytes at a time are added to 32-bit sums. Of a left factor with several digits
 each has starts and sums of its own, which are exact. The second term is there with shifts alone.
+
+Loop nest; r, digit, and the vectors v of a pass are written out::
+
+    for first in 0..vectors step at_once:
+        totals[r, v] = 0
+        for g in 0..blocks:
+            sums[r, digit, v] = start[r, digit][g]
+            for w in 0..coded_lines:
+                sums[r, digit, v] += codes[g, w, first + v] . digits[r, digit][g, w]
+            totals[r, v] += scale[g, first + v] * s[r][g] * sums + shift[g, first + v] * c[r][g]
+        tile[r, first:] = totals
 """
 
 from __future__ import annotations

@@ -9,6 +9,15 @@ signed bytes; those of four k lie side by side for each column:
     panel[(t * groups + g) * width + column, j] = w[t, 4 g + j, column]
 
 which is what instructions that sum four products of bytes take. Sums wrap at 32 bits.
+
+Loop nest, rows and vectors being written out::
+
+    sums[r, v] = start[v]
+    for tap in 0..taps:
+        for g in 0..groups:
+            sums[r, v] += a(rows[tap][r][4 g : 4 g + 4]) . panel[tap, g, v]
+            totals[r] += a(rows[tap][r][4 g : 4 g + 4]) . 1
+    tile[r, v] = sums[r, v] - zeros[v] * totals[r]
 """
 
 from __future__ import annotations

@@ -5,6 +5,14 @@
 A step is 64 bytes of a row. Rows lie one after the other at equal distances; the panel has, for
 each 4 bytes of a row, those elements of all its columns side by side. Four registers have sums: two
 sixteens of rows by two of columns, so that what is loaded is used twice.
+
+Loop nest; t counts sixteens of rows, v two sixteens of columns::
+
+    for first in 0..vectors step 2:
+        sums[t, v] = start[first + v]                     # registers of 16 by 16
+        for step in 0..steps:
+            sums[t, v] += left[t, step] * panel[step, first + v]
+        tile[t, first + v] = sums[t, v]
 """
 
 from __future__ import annotations

@@ -9,6 +9,15 @@ about as much as a direct sum. F(4, 3) at the usual points 0, +-1, +-2 rounds 7 
 the points here, twice (256 channels, normal weights, worst of 200 tiles: 2.4e-6 of the largest
 output for 1.1e-6). That is a share of what the tile holds: whether its inputs are near enough in
 size is decided by cells of 2 by 2, of which each output reads one as a whole.
+
+Loop nests, loops over the side m + 2 being written out::
+
+    for k in 0..depth step lanes:                         # `build_input`
+        columns[j] = B^T d[:, j, k]
+        target[i, :, k] = B^T columns[:, i]
+    for k in 0..vectors * lanes step lanes:               # `build_output`
+        lines[i] = A^T products[i, :, k]
+        tile[:, j, k] = A^T lines[:, j]
 """
 
 from __future__ import annotations

@@ -10,6 +10,19 @@ each d-th element.
 
 A tile whose inputs are too different in size, or not finite, is summed directly: the micro-kernel
 of products goes over its taps where they lie, with filters that are packed besides as they are.
+
+Loop nest of a block, m by m outputs a tile, `f.places` being (m + 2)^2::
+
+    parallel block in 0..rest * panels * chunks:          # a chunk has up to f.tiles tiles
+        for t in 0..count:                                # unless the last block had the same
+            inputs[places, t, depth] = B^T d B            # `winograd.build_input`
+        for place in 0..f.places:
+            for row in 0..count step rows:
+                products[place, row:, width] = micro(inputs[place, row:], filters[place])
+        for tile in 0..count step together:
+            lines[m, m * together, width] = A^T products A    # `winograd.build_output`
+            for i in 0..m, j in 0..m * together:
+                C[y + i, x + j, first_column:] = epilogue(lines[i, j])
 """
 
 from __future__ import annotations
