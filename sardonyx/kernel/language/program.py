@@ -36,7 +36,7 @@ class Parameter:
     noalias: bool = False
 
 
-class Operators:
+class OperandOperators:
     """Arithmetic as Python writes it: each operator appends one instruction.
 
     Numbers become literals of the other operand's type. `==` and `!=` compare objects: see
@@ -130,7 +130,7 @@ class Operators:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SsaValue(Operators):
+class SsaValue(OperandOperators):
     """The result of one statement (or a parameter, or a loop index): assigned once."""
 
     type: Type
@@ -150,7 +150,7 @@ class SsaValue(Operators):
         return builder
 
     def builder_beside(self, other: object) -> InstructionBuilder:
-        """See `Operators`."""
+        """See `OperandOperators`."""
         return self.owner
 
     def __neg__(self) -> SsaValue:
@@ -161,7 +161,7 @@ class SsaValue(Operators):
 
 
 @dataclass(frozen=True, slots=True)
-class Literal(Operators):
+class Literal(OperandOperators):
     """A literal operand; `value` is an int, float or bool, equal in all lanes.
 
     `made_by` is the builder, where one made it: two literals may meet in an instruction.
@@ -175,7 +175,7 @@ class Literal(Operators):
         return f"{self.value!r}:{self.type}"
 
     def builder_beside(self, other: object) -> InstructionBuilder:
-        """See `Operators`.
+        """See `OperandOperators`.
 
         Raises:
             EngineError: Neither operand knows a builder.
