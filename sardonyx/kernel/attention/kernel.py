@@ -37,7 +37,8 @@ from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import F32, F64, I1, I64
 from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.long_sums import LONG, LONG_RUN, build_long_sum, long_sum_name
-from sardonyx.kernel.matmul.micro import PART, build_micro, ends_well, micro_name, tile_rows
+from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
+from sardonyx.kernel.matmul.tile import call_by_rows, rows_of_next_tile, unflattened
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
@@ -196,9 +197,7 @@ class AttentionKernel(AttentionPacking):
         extents = {v: dim(extent_of(v)) for v in g.batch}
         with b.parallel() as block:
             batch, part = block // blocks, block % blocks
-            axes = self.group.batch
-            found = b.coordinates(batch, [extents[axis] for axis in axes])
-            level = self.outside.child(dict(zip(map(sizes.variable, axes), found, strict=True)))
+            level = self.outside.child(unflattened(b, batch, g.batch, extents))
             mark = batch + 1 if self.transpose_stores else batch
             with b.if_(b.ne(packed.get(), mark)):
                 if not self.walks_keys:
@@ -221,15 +220,8 @@ class AttentionKernel(AttentionPacking):
                 row.set(first + count)
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
-        """How many of the `rest` rows the next tile has: the most that leave no single row."""
-        b = self.b
-        count: Operand = b.constant(I64, self.counts[-1])
-        for rows in reversed(self.counts[:-1]):
-            enough = rest >= rows
-            if not ends_well(rows):
-                enough = enough & b.ne(rest, rows + 1)
-            count = b.select(enough, b.value(I64, rows), count)
-        return count
+        """How many of the `rest` rows the next tile has."""
+        return rows_of_next_tile(self.b, rest, self.counts)
 
     def _at_row(self, level: Expression, row: Operand) -> Expression:
         atom = sizes.as_atom(self.group.row)
@@ -306,9 +298,8 @@ class AttentionKernel(AttentionPacking):
         operands = [
             self.scratch[f"table of {rows}"], b.constant(I64, 1), depth, panel, target, run, step,
         ]  # fmt: skip
-        for known in self.counts:
-            with b.if_(b.eq(count, known)):
-                b.call(micro_name(F32, known, vectors, self.lanes, apart=True), operands)
+        names = {n: micro_name(F32, n, vectors, self.lanes, apart=True) for n in self.counts}
+        call_by_rows(b, count, names, operands)
 
     def _may_be_long(self) -> bool:
         """Whether there may be so many keys that weighed values are added up in float64.

@@ -24,6 +24,7 @@ from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.long_sums import LONG
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
+from sardonyx.kernel.matmul.tile import Products, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.tensor import scalar
@@ -116,7 +117,7 @@ class Bf16Kernel(ContractionKernel):
     def _functions(self) -> tuple[Program, ...]:
         s = self.schedule
         micro = (build_half_micro(rows, s.vectors, s.lanes) for rows in self.tile_rows)
-        return (*micro, *self._finish_functions())
+        return (*micro, *self.epilogue.functions())
 
     def _rounded(self, value: Operand, kind: Type) -> Operand:
         wide = F32.with_lanes(kind.lanes)
@@ -161,21 +162,12 @@ class Bf16Kernel(ContractionKernel):
                 b.store(word.get(), line, v, align_bytes=4)
         return panel
 
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
-        s, b = self.schedule, self.b
-        pairs = depth // PAIR
-        operands = [table, pairs, panel, target, *self._asked(pairs)]
-        for rows in self.tile_rows:
-            with b.if_(b.eq(count, rows)):
-                b.call(_micro_name(rows, s.vectors, s.lanes), operands)
+    def _call_micro(self, p: Products) -> None:
+        s = self.schedule
+        pairs = p.depth // PAIR
+        operands = [p.table, pairs, p.panel, p.target, *self.prefetch.asked(pairs)]
+        names = {rows: _micro_name(rows, s.vectors, s.lanes) for rows in self.tile_rows}
+        call_by_rows(self.b, p.count, names, operands)
 
 
 def _micro_name(rows: int, vectors: int, lanes: int) -> str:

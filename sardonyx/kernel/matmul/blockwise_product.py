@@ -15,6 +15,7 @@ from sardonyx.kernel.language.types import I64, PTR, memory_type
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro_blockwise import Panel, build_micro_blockwise
+from sardonyx.kernel.matmul.tile import RowBlock, RowTile, call_by_rows
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.blockwise import Blockwise
 from sardonyx.tensor import scalar
@@ -65,7 +66,7 @@ class BlockwiseKernel(ContractionKernel):
 
     def _functions(self) -> tuple[Program, ...]:
         micro = (build_micro_blockwise(self.panel, rows) for rows in self.tile_rows)
-        return (*micro, *self._finish_functions())
+        return (*micro, *self.epilogue.functions())
 
     # -- packing ------------------------------------------------------------------------------
 
@@ -140,32 +141,22 @@ class BlockwiseKernel(ContractionKernel):
         most = self.tile_rows[0]
         kept = most if s.run is None else s.block_rows
         assert isinstance(kept, int)  # noqa: S101 - only general products have none
-        layout = self._tile_layout(kept)
+        layout = self.epilogue.layout(kept)
         layout.append(("table", most * self.panel.pointers * PTR.size_bytes))
         layout.append(("coordinates", most * max(1, len(s.rows)) * I64.size_bytes))
         self._divide_scratch(layout)
 
-    def _tile(
-        self,
-        level: Expression,
-        first: Operand,
-        count: Operand,
-        taps: int,
-        depth: Operand,
-        panel: Operand,
-        tile: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
+    def _tile(self, rows: RowBlock, tile: RowTile) -> None:
+        """Find digits, starts and scales of the rows of a tile, and sum their products."""
         s, b = self.schedule, self.b
         table = self.scratch["table"]
         atoms = dict.fromkeys(sizes.variables(s.reduced), 0)
         offset = substitute(offset_of(s.strides[self.beside[0]], self._at), atoms)
-        with b.for_(0, count) as r:
-            at = self._row_of_tile(first, r, extents)
-            inner = level.child(at)
+        with b.for_(0, tile.count) as r:
+            at = self._row_of_tile(tile.first, r, rows.extents)
+            inner = rows.level.child(at)
             if s.run is None:
-                self._ask_ahead(inner, first_column)
+                self.prefetch.ask_ahead(inner, rows.first_column)
             begin = b.lift(inner.dim(offset), I64)
             block = begin // self.panel.block
             line = r * self.panel.pointers
@@ -173,10 +164,9 @@ class BlockwiseKernel(ContractionKernel):
                 number = begin if k < self.panel.digits else block
                 pointer = b.offset(self.places[x].pointer, number, memory_type(x.dtype))
                 b.store(pointer, table, line + k)
-        operands = [table, b.constant(I64, self.blockwise.blocks), panel, tile]
-        for rows in self.tile_rows:
-            with b.if_(b.eq(count, rows)):
-                b.call(self.panel.micro_name(rows), operands)
+        operands = [table, b.constant(I64, self.blockwise.blocks), rows.panel, tile.line]
+        names = {count: self.panel.micro_name(count) for count in self.tile_rows}
+        call_by_rows(b, tile.count, names, operands)
 
 
 def _places(c: Blockwise, column: Dim, number: Dim, inside: Dim) -> dict[Atom, Dim]:

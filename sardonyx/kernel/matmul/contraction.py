@@ -28,10 +28,19 @@ from sardonyx.kernel.language.builder import Builder, Register
 from sardonyx.kernel.language.compiled import Kernel, KernelParameters, PerBlock
 from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import F64, I64, Type
+from sardonyx.kernel.matmul.contraction_epilogue import EpilogueWriter
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.contraction_sums import Sums
 from sardonyx.kernel.matmul.long_sums import build_long_sum
-from sardonyx.kernel.matmul.micro import PART, build_micro, ends_well, tile_rows
+from sardonyx.kernel.matmul.micro import PART, build_micro, tile_rows
+from sardonyx.kernel.matmul.prefetch import Prefetch
+from sardonyx.kernel.matmul.tile import (
+    Products,
+    RowBlock,
+    RowTile,
+    rows_of_next_tile,
+    unflattened,
+)
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -42,6 +51,8 @@ _ALIGN = 64
 _MOST_WRITTEN_OUT = 64
 #: Panels of so many bytes stay in the second cache of a core, with what is read beside them.
 _TOGETHER_BYTES = 512 << 10
+#: Blocks that share a panel; of more, few wait for it.
+_FEW_BLOCKS = 4
 
 
 class ContractionKernel(Sums):
@@ -52,6 +63,9 @@ class ContractionKernel(Sums):
         name: Symbol name.
         packed: Whether the right factor is constant, so that it is packed beforehand.
     """
+
+    #: Whether the vectors of a row are finished without a loop over them.
+    _unrolls = False
 
     def __init__(self, schedule: ContractionSchedule, name: str, packed: bool) -> None:
         self.schedule, self.name, self.packed = schedule, name, packed
@@ -82,6 +96,10 @@ class ContractionKernel(Sums):
         self.b = b = Builder(self.name, parameters.types(), kind="kernel")
         self.places = parameters.places(b, s.strides)
         self.outside = Expression(b, parameters.atoms(b), self.places.__getitem__)
+        self.scratch = {}
+        self.epilogue = EpilogueWriter(s, b, self.places, self.scratch, self._unrolls)
+        line_bytes, most_rows = self._line_bytes(), self.tile_rows[0]
+        self.prefetch = Prefetch(s, self.outside, self.places, line_bytes, most_rows)
         self._write()
         kernel = Kernel(
             b.program, parameters.arguments, self._blocks(), self._cost_ns(), self.scratch_bytes,
@@ -110,7 +128,7 @@ class ContractionKernel(Sums):
             for r in self.tile_rows
         )
         long = [build_long_sum(s.element, s.vectors, s.lanes)] if self._may_be_long() else []
-        return (*micro, *long, *self._finish_functions())
+        return (*micro, *long, *self.epilogue.functions())
 
     def _blocks(self) -> Dim:
         return self.schedule.blocks()
@@ -136,7 +154,7 @@ class ContractionKernel(Sums):
         with b.parallel() as block:
             rest, panel, chunk = self._parts_of(block, panels, chunks)
             number = rest * panels + panel
-            lead = self._unflatten(rest, s.lead(), extents)
+            lead = unflattened(b, rest, s.lead(), extents)
             level = self.outside.child(lead)
             first_column = panel * s.width
             at = self._panel(level, number, panel, depth, first_column)
@@ -144,11 +162,12 @@ class ContractionKernel(Sums):
             high = b.min(low + block_rows, n_rows)
             self._share_next(level, at, high - low, chunks)
             self._begin_rows(rest * chunks + chunk)
+            rows = RowBlock(level, low, high, first_column, at, depth, extents)
             if self._goes_in_parts():
-                self._sum_in_parts(level, (low, high), depth, at, extents)
-                self._finish_all(level, low, high, first_column, extents)
+                self._sum_in_parts(rows)
+                self._finish_all(rows)
             else:
-                self._write_tiles(level, (low, high), depth, at, first_column, extents)
+                self._write_tiles(rows)
         self._leave(n_rows)
 
     def _enter(self, rows: Operand) -> None:
@@ -160,29 +179,20 @@ class ContractionKernel(Sums):
     def _begin_rows(self, number: Operand) -> None:
         """What a block does first with its rows, by their number among all batches and chunks."""
 
-    def _write_tiles(
-        self,
-        level: Expression,
-        rows: tuple[Operand, Operand],
-        depth: Operand,
-        panel: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        """The rows of a block from the first to the one behind the last, tile by tile."""
+    def _write_tiles(self, rows: RowBlock) -> None:
+        """The rows of a block, tile by tile."""
         s, b = self.schedule, self.b
-        (low, high), taps = rows, s.tap_count()
-        row = b.variable(low, name="row")
-        with b.while_(lambda: row.get() < high):
+        row = b.variable(rows.low, name="row")
+        with b.while_(lambda: row.get() < rows.high):
             first = row.get()
-            count = self._rows_of_tile(high - first)
-            tile = self._line(first - low if s.run is not None else 0)
-            self._tile(level, first, count, taps, depth, panel, tile, first_column, extents)
+            count = self._rows_of_tile(rows.high - first)
+            line = self.epilogue.line(first - rows.low if s.run is not None else 0)
+            self._tile(rows, RowTile(first, count, line))
             if s.run is None:
-                self._finish_rows(level, count, first_column)
+                self.epilogue.write_rows(rows.level, count, rows.first_column)
             row.set(first + count)
         if s.run is not None:
-            self._finish_block(level, low, high, first_column, extents)
+            self.epilogue.write_block(rows)
 
     def _parts_of(
         self, block: Operand, panels: Operand, chunks: Operand
@@ -207,33 +217,20 @@ class ContractionKernel(Sums):
         chunk, panel = b.parted(inside, count)
         return rest, first + panel, chunk
 
-    def _finish_all(
-        self,
-        level: Expression,
-        low: Operand,
-        high: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
+    def _finish_all(self, rows: RowBlock) -> None:
         """The epilogue of all rows of a block."""
         s, b = self.schedule, self.b
         if s.run is not None:
-            self._finish_block(level, low, high, first_column, extents)
+            self.epilogue.write_block(rows)
             return
-        with b.for_(low, high) as row:
-            at = self._unflatten(row, s.rows, extents)
-            self._epilogue(level.child(at), self._line(row - low), first_column)
+        with b.for_(rows.low, rows.high) as row:
+            here = rows.level.child(unflattened(b, row, s.rows, rows.extents))
+            line = self.epilogue.line(row - rows.low)
+            self.epilogue.write_row(here, line, rows.first_column)
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
-        """How many of the `rest` rows the next tile has: the most that leave no single row."""
-        b = self.b
-        count: Operand = b.constant(I64, self.tile_rows[-1])
-        for rows in reversed(self.tile_rows[:-1]):
-            enough = rest >= rows
-            if not ends_well(rows):
-                enough = enough & b.ne(rest, rows + 1)
-            count = b.select(enough, b.value(I64, rows), count)
-        return count
+        """How many of the `rest` rows the next tile has."""
+        return rows_of_next_tile(self.b, rest, self.tile_rows)
 
     def _set_scratch(self, taps: int, size: int) -> None:
         """Scratch holds parts, each aligned.
@@ -246,7 +243,7 @@ class ContractionKernel(Sums):
         in_parts = self._goes_in_parts()
         kept = most if s.run is None and not in_parts else self._block_rows()
         layout = self._first_layout()
-        layout += self._tile_layout(kept)
+        layout += self.epilogue.layout(kept)
         if in_parts or self._may_be_long():
             layout.append(("more", most * s.width * size))
         if self._may_be_long():
@@ -294,7 +291,6 @@ class ContractionKernel(Sums):
         b = self.b
         scratch = b.context("scratch")
         offset: Dim = 0
-        self.scratch: dict[str, Operand] = {}
         for name, wanted in layout:
             self.scratch[name] = b.offset(scratch, self.outside.dim(offset))
             rounded = integer.ceildiv(wanted, _ALIGN) * _ALIGN
@@ -310,6 +306,22 @@ class ContractionKernel(Sums):
     def _padding(self) -> Operand:
         """What rows hold where a window hangs over the edge."""
         return self.b.constant(self.schedule.factor, 0)
+
+    def _share_next(
+        self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
+    ) -> None:
+        """Share out the panel behind that of a block of so many rows.
+
+        Not where panels are packed by each thread, nor where so many blocks (`chunks`) have the
+        same panel that hardly any waits for it.
+        """
+        b = self.b
+        if not self.packs:
+            self.prefetch.share_out(panel, b.value(I64, 0))
+            return
+        behind = b.offset(panel, b.lift(level.dim(self._panel_bytes()), I64))
+        few = chunks <= _FEW_BLOCKS
+        self.prefetch.share_out(behind, b.select(few, rows, 0))
 
     def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
         """What a block does after its panel is there and before its first tile."""
@@ -400,45 +412,34 @@ class ContractionKernel(Sums):
 
     # -- one tile -----------------------------------------------------------------------------
 
-    def _tile(
-        self,
-        level: Expression,
-        first: Operand,
-        count: Operand,
-        taps: int,
-        depth: Operand,
-        panel: Operand,
-        tile: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        s = self.schedule
-        b = self.b
-        table = self.scratch["table"]
+    def _tile(self, rows: RowBlock, tile: RowTile) -> None:
+        """Find, or copy, the rows of a tile, and sum their products."""
+        s, b, depth, count = self.schedule, self.b, rows.depth, tile.count
+        table, taps = self.scratch["table"], s.tap_count()
         live = b.variable(0, I64, name="live") if self._leaves_taps_out() else None
         with b.for_(0, count) as r:
-            at = self._row_of_tile(first, r, extents)
-            inner = level.child(at)
+            at = self._row_of_tile(tile.first, r, rows.extents)
+            inner = rows.level.child(at)
             if s.run is None:
-                self._ask_ahead(inner, first_column)
+                self.prefetch.ask_ahead(inner, rows.first_column)
             if s.direct:
                 self._row_pointers(inner, table, r, count, live)
             else:
                 self._copy_row(inner, table, r, depth)
         if live is None:
-            self._sum(table, count, taps, depth, panel, tile)
+            self._sum(Products(table, count, taps, depth, rows.panel, tile.line))
             return
         first, behind = self._live_taps(live.get(), taps, depth)
-        begin = b.offset(panel, first * depth, s.width * s.element.size_bytes)
+        begin = b.offset(rows.panel, first * depth, s.width * s.element.size_bytes)
         pointers = b.offset(table, first * count, 8)
-        self._sum(pointers, count, behind - first, depth, begin, tile)
+        self._sum(Products(pointers, count, behind - first, depth, begin, tile.line))
 
     def _row_of_tile(
         self, first: Operand, r: Operand, extents: dict[Dim, Operand]
     ) -> dict[Atom, Operand]:
-        """Where row `r` of the tile from `first` on is; `_finish_rows` finds that in scratch."""
+        """Where row `r` of the tile from `first` on is; the epilogue finds it in scratch."""
         s, b = self.schedule, self.b
-        at = self._unflatten(first + r, s.rows, extents)
+        at = unflattened(b, first + r, s.rows, extents)
         place = r * max(1, len(s.rows))
         for k, variable in enumerate(s.rows):
             b.store(

@@ -21,6 +21,7 @@ from sardonyx.kernel.matmul.micro_integer import (
     build_integer_micro,
     integer_micro_name,
 )
+from sardonyx.kernel.matmul.tile import Products, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
@@ -48,7 +49,7 @@ class IntegerKernel(ContractionKernel):
             build_integer_micro(s.factor, r, s.vectors, s.lanes, zeros=s.zeros)
             for r in self.tile_rows
         )
-        return (*micro, *self._finish_functions())
+        return (*micro, *self.epilogue.functions())
 
     def _line_bytes(self) -> int:
         return self.schedule.width * GROUP
@@ -162,21 +163,14 @@ class IntegerKernel(ContractionKernel):
     def _leaves_taps_out(self) -> bool:
         return False  # beyond the edge there are zero points, which the sums of columns count
 
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
+    def _call_micro(self, p: Products) -> None:
         s, b = self.schedule, self.b
-        groups = depth // GROUP
-        operands = [table, b.lift(taps, I64), groups, panel, target]
+        groups = p.depth // GROUP
+        operands = [p.table, b.lift(p.taps, I64), groups, p.panel, p.target]
         operands += [self.scratch["start"], *([self.scratch["zeros"]] if s.zeros else [])]
-        operands += self._asked(taps * groups)
-        for rows in self.tile_rows:
-            name = integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)
-            with b.if_(b.eq(count, rows)):
-                b.call(name, operands)
+        operands += self.prefetch.asked(p.taps * groups)
+        names = {
+            rows: integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)
+            for rows in self.tile_rows
+        }
+        call_by_rows(b, p.count, names, operands)

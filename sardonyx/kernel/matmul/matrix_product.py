@@ -32,6 +32,7 @@ from sardonyx.kernel.matmul.integer_product import IntegerKernel
 from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matmul.micro_integer import GROUP, MIDDLE, build_integer_micro
 from sardonyx.kernel.matmul.micro_matrix import build_matrix_micro, matrix_micro_name
+from sardonyx.kernel.matmul.tile import Products, RowBlock, RowTile, call_by_rows
 
 #: Rows of a tile at most.
 _TILE = 2 * SIDE
@@ -136,7 +137,7 @@ class _MatrixKernel(ContractionKernel):
     def _functions(self) -> tuple[Program, ...]:
         vectors = self.schedule.vectors
         micro = (build_matrix_micro(self._kind, n, vectors) for n in self._sixteens())
-        return (*self._few.values(), *micro, *self._finish_functions())
+        return (*self._few.values(), *micro, *self.epilogue.functions())
 
     @cached_property
     def _few(self) -> dict[int, Program]:
@@ -208,32 +209,24 @@ class _MatrixKernel(ContractionKernel):
     ) -> None:
         """Nothing: steps prefetch their own panel, and at its end for the next."""
 
-    def _tile(
-        self,
-        level: Expression,
-        first: Operand,
-        count: Operand,
-        taps: int,
-        depth: Operand,
-        panel: Operand,
-        tile: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        s, b = self.schedule, self.b
+    def _tile(self, rows: RowBlock, tile: RowTile) -> None:
+        """Copy the rows of a tile unless an earlier panel did, and sum their products."""
+        s, b, level = self.schedule, self.b, rows.level
+        table = self.scratch["table"]
         # Of copied rows that no other panel passes there are those of a tile.
         inside: Operand = b.constant(I64, 0)
         if self.packed:
-            inside = first % self.outside.dim(s.block_rows)
-        with b.for_(0, count) as r:
-            at = self._row_of_tile(first, r, extents)
+            inside = tile.first % self.outside.dim(s.block_rows)
+        with b.for_(0, tile.count) as r:
+            at = self._row_of_tile(tile.first, r, rows.extents)
             if s.run is None:
-                self._ask_ahead(level.child(at), first_column)
+                self.prefetch.ask_ahead(level.child(at), rows.first_column)
             with b.if_(self._are_new):
                 row = inside + r
-                self._copy_row(level.child(at), self.scratch["table"], row, depth)
+                self._copy_row(level.child(at), table, row, rows.depth)
         self._inside = inside
-        self._call_micro(self.scratch["table"], count, taps, depth, panel, tile)
+        taps = s.tap_count()
+        self._call_micro(Products(table, tile.count, taps, rows.depth, rows.panel, tile.line))
 
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, with zeros up to a whole step."""
@@ -244,38 +237,27 @@ class _MatrixKernel(ContractionKernel):
             b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
         ContractionKernel._copy_row(self, row, table, r, depth)
 
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
+    def _call_micro(self, p: Products) -> None:
         """Multiply copied rows, from the tile's first one on."""
         b = self.b
-        with b.if_(self._are_many(count)):
-            self._call_matrix_micro(count, depth, panel, target)
+        with b.if_(self._are_many(p.count)):
+            self._call_matrix_micro(p)
         with b.else_():
-            rows = b.offset(table, self._inside * PTR.size_bytes, U8)
-            operands = self._few_operands(rows, depth, panel, target)
-            ahead = [panel, b.value(I64, 0)]  # nothing
-            for few, micro in self._few.items():
-                with b.if_(b.eq(count, few)):
-                    b.call(micro.name, [*operands, *ahead])
+            rows = b.offset(p.table, self._inside * PTR.size_bytes, U8)
+            operands = self._few_operands(rows, p.depth, p.panel, p.target)
+            ahead = [p.panel, b.value(I64, 0)]  # nothing
+            names = {few: micro.name for few, micro in self._few.items()}
+            call_by_rows(b, p.count, names, [*operands, *ahead])
 
-    def _call_matrix_micro(
-        self, count: Operand, depth: Operand, panel: Operand, target: Operand
-    ) -> None:
+    def _call_matrix_micro(self, p: Products) -> None:
         s, b = self.schedule, self.b
-        pitch = depth * s.factor.size_bytes
-        rows = b.offset(self.scratch["copy"], self._inside * depth, s.factor)
-        operands = [rows, pitch, depth // s.step, panel, target, *self._begins()]
+        pitch = p.depth * s.factor.size_bytes
+        rows = b.offset(self.scratch["copy"], self._inside * p.depth, s.factor)
+        operands = [rows, pitch, p.depth // s.step, p.panel, p.target, *self._begins()]
         names = [matrix_micro_name(self._kind, n, s.vectors) for n in self._sixteens()]
         micro: Operand = b.address_of(names[0])
         for name in names[1:]:
-            micro = b.select(count > SIDE, b.address_of(name), micro)
+            micro = b.select(p.count > SIDE, b.address_of(name), micro)
         b.call(micro, operands)
 
     def _begins(self) -> list[Operand]:

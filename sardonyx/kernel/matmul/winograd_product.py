@@ -39,6 +39,7 @@ from sardonyx.kernel.language.types import F32, I64, PTR
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
+from sardonyx.kernel.matmul.tile import Products, unflattened
 from sardonyx.kernel.matmul.winograd import (
     TAPS,
     build_input,
@@ -151,7 +152,7 @@ class WinogradKernel(ContractionKernel):
             else:
                 number, panel = b.parted(block, panels)
                 rest, chunk = b.parted(number, chunks)
-            level = self.outside.child(self._unflatten(rest, s.lead(), axes))
+            level = self.outside.child(unflattened(b, rest, s.lead(), axes))
             first = chunk * f.tiles
             count = b.min(tiles - first, f.tiles)
             with self._unless_kept(number), b.for_(0, count) as t:
@@ -187,7 +188,7 @@ class WinogradKernel(ContractionKernel):
             "kept": I64.size_bytes,
             "inputs": f.places * f.tiles * depth * size,
             "products": f.places * f.tiles * s.width * size,
-            **dict(self._tile_layout(f.outputs**2 * self._most_together())),
+            **dict(self.epilogue.layout(f.outputs**2 * self._most_together())),
             "sources": f.places * f.tiles * PTR.size_bytes,
             "even": f.tiles * I64.size_bytes,
             "cells": cells_of(f.outputs) ** 2 * size,
@@ -294,7 +295,7 @@ class WinogradKernel(ContractionKernel):
         with b.for_(0, f.places) as place:
             weights = b.offset(filters, place * depth, line_bytes)
             start = place * f.tiles
-            self._share_out(b.offset(weights, depth, line_bytes), count)
+            self.prefetch.share_out(b.offset(weights, depth, line_bytes), count)
             row = b.variable(0, I64, name="row")
             with b.while_(lambda: row.get() < count):
                 rows = self._rows_of_tile(count - row.get())
@@ -305,7 +306,8 @@ class WinogradKernel(ContractionKernel):
                         b.offset(self.scratch["inputs"], skip, s.element), self.scratch["table"], r
                     )
                 target = b.offset(self.scratch["products"], first, line_bytes)
-                self._call_micro(self.scratch["table"], rows, 1, depth, weights, target)
+                table = self.scratch["table"]
+                self._call_micro(Products(table, rows, 1, depth, weights, target))
                 row.set(row.get() + rows)
 
     def _filters(self, level: Expression, panel: Operand) -> Operand:
@@ -361,18 +363,18 @@ class WinogradKernel(ContractionKernel):
         level = level.child(at)
         rows, columns = b.min(below, f.outputs), b.min(beside, pitch)
         if self._ends_in_planes():
-            self._turn(pitch * f.outputs)
+            self.epilogue.turn(pitch * f.outputs)
         with b.for_(0, rows) as i:
             row = {**at, y: at[y] + i * f.apart[0]}
             first = i * pitch
             if self._ends_in_planes():
                 assert s.run is not None  # noqa: S101 - narrows the type for the checker
-                self._finish_run(level.child(row), s.run, columns, first, first_column)
+                self.epilogue.write_run(level.child(row), s.run, columns, first, first_column)
             else:
                 with b.for_(0, columns) as j:
                     here = {**row, x: at[x] + j * f.apart[1]}
-                    line = self._line(first + j)
-                    self._epilogue(level.child(here), line, first_column)
+                    line = self.epilogue.line(first + j)
+                    self.epilogue.write_row(level.child(here), line, first_column)
         return together
 
     def _panel_pointer_of(self, level: Expression, panel: Operand, depth: Operand) -> Operand:
@@ -401,7 +403,7 @@ class WinogradKernel(ContractionKernel):
             tile, first = t + k, k * f.outputs
             with b.if_(b.ne(b.load(I64, self.scratch["even"], tile), 0)):
                 products = b.offset(self.scratch["products"], tile, line_bytes)
-                b.call(name, [products, step, self._line(first), pitch])
+                b.call(name, [products, step, self.epilogue.line(first), pitch])
             with b.else_():
                 self._sum_directly(self._sources(tile), direct, first, pitch)
 
@@ -419,7 +421,7 @@ class WinogradKernel(ContractionKernel):
                 source = b.load(PTR, sources, line + (j + r))
                 tap = i * TAPS + j
                 b.store(source, window, tap * f.outputs + r)
-            target = self._line(first + row * pitch)
+            target = self.epilogue.line(first + row * pitch)
             taps, nothing = b.lift(TAPS**2, I64), b.lift(0, I64)
             run = b.constant(I64, PART)
             b.call(name, [window, taps, depth, panel, target, run, panel, nothing])
