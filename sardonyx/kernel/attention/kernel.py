@@ -38,7 +38,7 @@ from sardonyx.kernel.language.types import F32, F64, I1, I64
 from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.long_sums import LONG, LONG_RUN, build_long_sum, long_sum_name
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
-from sardonyx.kernel.matmul.tile import call_by_rows, rows_of_next_tile, unflattened
+from sardonyx.kernel.matmul.tile import Products, call_by_rows, rows_of_next_tile, unflattened
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
@@ -263,7 +263,9 @@ class AttentionKernel(AttentionPacking):
         for start, vectors in self.over_keys.loop(b, self.whole_keys):
             panel = b.offset(self.scratch["keys"], start * self.n_depth, F32)
             target = b.offset(self.scratch["scores"], start, F32)
-            self._multiply("queries", count, vectors, self.n_depth, panel, target, self.n_padded)
+            queries = self.scratch["table of queries"]
+            products = Products(queries, count, 1, self.n_depth, panel, target)
+            self._multiply(products, vectors, self.n_padded)
 
     def _score_in_place(self, level: Expression, count: Operand) -> None:
         """The same with keys where they are: as many at a time as there are lanes."""
@@ -282,24 +284,13 @@ class AttentionKernel(AttentionPacking):
                 (product,) = self._times_keys(level, line, [t])
                 b.store(b.reduce("reduce_add", product), scores, t)
 
-    def _multiply(
-        self,
-        rows: str,
-        count: Operand,
-        vectors: int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-        step: Operand,
-    ) -> None:
-        """Rows of queries, or of scores, times a panel."""
+    def _multiply(self, p: Products, vectors: int, step: Operand) -> None:
+        """Rows of queries, or of scores, times a panel; rows of sums are `step` elements apart."""
         b = self.b
         run = b.constant(I64, PART)
-        operands = [
-            self.scratch[f"table of {rows}"], b.constant(I64, 1), depth, panel, target, run, step,
-        ]  # fmt: skip
+        operands = [p.table, b.lift(p.taps, I64), p.depth, p.panel, p.target, run, step]
         names = {n: micro_name(F32, n, vectors, self.lanes, apart=True) for n in self.counts}
-        call_by_rows(b, count, names, operands)
+        call_by_rows(b, p.count, names, operands)
 
     def _may_be_long(self) -> bool:
         """Whether there may be so many keys that weighed values are added up in float64.
@@ -379,15 +370,17 @@ class AttentionKernel(AttentionPacking):
         for start, vectors in self.over_width.loop(b, self.whole_width):
             panel = b.offset(self.scratch["values"], start * self.n_keys, F32)
             tile = self.scratch["tile"]
+            scores = self.scratch["table of scores"]
+            products = Products(scores, count, 1, self.n_keys, panel, tile)
             if isinstance(self.keys, int) and self._may_be_long():
                 self._weigh_long(count, vectors, panel, tile, step)
             elif self._may_be_long():
                 with b.if_(self.n_keys > LONG):
                     self._weigh_long(count, vectors, panel, tile, step)
                 with b.else_():
-                    self._multiply("scores", count, vectors, self.n_keys, panel, tile, step)
+                    self._multiply(products, vectors, step)
             else:
-                self._multiply("scores", count, vectors, self.n_keys, panel, tile, step)
+                self._multiply(products, vectors, step)
             self._finish(level, first, count, totals, start)
 
     def _weigh_in_place(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TypeAlias
 
+from sardonyx.base.records import dataclass
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I32, I64
@@ -48,6 +49,55 @@ def both_merges(b: Builder, count: Operand, run: Operand) -> Iterator[tuple[Oper
         yield low, b.for_
     with b.else_(), b.for_(0, count, step) as low:
         yield low, b.long_for
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRuns:
+    """Two runs of a merge sort that lie side by side, and become one.
+
+    Attributes:
+        items: Where they lie.
+        merged: Where the one goes, at the same place.
+        low, middle, high: Where the first and the second begin, and where the second ends.
+        loop: The loop to merge them in.
+    """
+
+    items: Operand
+    merged: Operand
+    low: Operand
+    middle: Operand
+    high: Operand
+    loop: Loop
+
+
+def merge_sort(
+    b: Builder,
+    rooms: tuple[Operand, Operand],
+    count: Operand,
+    merge: Callable[[MergedRuns], None],
+) -> Operand:
+    """Merge runs of 1, 2, 4 ... items, to and fro; gives where the result lies.
+
+    Args:
+        b: Where statements go.
+        rooms: Where the items lie, and room for as many.
+        count: How many.
+        merge: Writes what merges two runs.
+    """
+    source, target = (
+        b.variable(room, name=name) for room, name in zip(rooms, ("source", "target"), strict=True)
+    )
+    width = b.variable(b.value(I64, 1), name="width")
+    with b.while_(lambda: width.get() < count):
+        run, items, merged = width.get(), source.get(), target.get()
+        for low, loop in both_merges(b, count, run):
+            middle = b.min(low + run, count)
+            high = b.min(middle + run, count)
+            merge(MergedRuns(items, merged, low, middle, high, loop))
+        source.set(merged)
+        target.set(items)
+        width.set(run * 2)
+    return source.get()
 
 
 class SortedItems:

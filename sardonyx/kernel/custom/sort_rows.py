@@ -11,7 +11,7 @@ Loop nest; items are row numbers::
 from __future__ import annotations
 
 from sardonyx.kernel.custom.frame import KernelFrame
-from sardonyx.kernel.custom.items import Loop, both_merges
+from sardonyx.kernel.custom.items import MergedRuns, merge_sort
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
@@ -45,38 +45,18 @@ class _SortRows:
         with b.parallel() as _:
             with b.for_(0, rows) as i:
                 b.store(i, first, i)
-            source, target = b.variable(first, name="source"), b.variable(second, name="target")
-            width = b.variable(b.value(I64, 1), name="width")
-
-            with b.while_(lambda: width.get() < rows):
-                run, items, merged = width.get(), source.get(), target.get()
-                for low, loop in both_merges(b, rows, run):
-                    middle = b.min(low + run, rows)
-                    high = b.min(middle + run, rows)
-                    self._merge(items, merged, low, middle, high, loop)
-                source.set(merged)
-                target.set(items)
-                width.set(run * 2)
-            items = source.get()
+            items = merge_sort(b, (first, second), rows, self._merge)
             with b.for_(0, rows) as i:
                 frame.store_raw(self.result, [i], b.load(I64, items, i))
         cost = x.shape[0] * 60
         return frame.kernel(1, cost, x.shape[0] * 16)
 
-    def _merge(
-        self,
-        items: Operand,
-        merged: Operand,
-        low: Operand,
-        middle: Operand,
-        high: Operand,
-        loop: Loop,
-    ) -> None:
-        b = self.b
-        left, right = b.variable(low, name="left"), b.variable(middle, name="right")
-        with loop(low, high) as i:
-            takes = b.variable(b.convert(left.get() < middle, I64), name="takes")
-            with b.if_(b.ne(takes.get(), 0) & (right.get() < high)):
+    def _merge(self, runs: MergedRuns) -> None:
+        b, items, merged = self.b, runs.items, runs.merged
+        left, right = b.variable(runs.low, name="left"), b.variable(runs.middle, name="right")
+        with runs.loop(runs.low, runs.high) as i:
+            takes = b.variable(b.convert(left.get() < runs.middle, I64), name="takes")
+            with b.if_(b.ne(takes.get(), 0) & (right.get() < runs.high)):
                 one, two = b.load(I64, items, left.get()), b.load(I64, items, right.get())
                 takes.set(b.convert(self._compared(one, two) <= 0, I64))
             with b.if_(b.ne(takes.get(), 0)):

@@ -28,8 +28,9 @@ from sardonyx.kernel.custom.items import (
     POSITION_BITS,
     Item,
     Loop,
+    MergedRuns,
     SortedItems,
-    both_merges,
+    merge_sort,
     ordered_key,
 )
 from sardonyx.kernel.custom.task import CustomTask, special
@@ -164,41 +165,20 @@ class _TopK:
 
     def _sort(self, first: Operand, second: Operand, count: Operand) -> Operand:
         """Merge runs of 1, 2, 4 ... items, to and fro; gives where the result lies."""
-        b = self.b
-        source, target = b.variable(first, name="source"), b.variable(second, name="target")
-        width = b.variable(b.value(I64, 1), name="width")
-        with b.while_(lambda: width.get() < count):
-            run = width.get()
-            items, merged = source.get(), target.get()
-            for low, loop in both_merges(b, count, run):
-                middle = b.min(low + run, count)
-                high = b.min(middle + run, count)
-                self._merge(items, merged, low, middle, high, loop)
-            source.set(merged)
-            target.set(items)
-            width.set(run * 2)
-        return source.get()
+        return merge_sort(self.b, (first, second), count, self._merge)
 
-    def _merge(
-        self,
-        items: Operand,
-        merged: Operand,
-        low: Operand,
-        middle: Operand,
-        high: Operand,
-        loop: Loop,
-    ) -> None:
-        b = self.b
-        left, right = b.variable(low, name="left"), b.variable(middle, name="right")
+    def _merge(self, runs: MergedRuns) -> None:
+        b, items, middle, high = self.b, runs.items, runs.middle, runs.high
+        left, right = b.variable(runs.low, name="left"), b.variable(middle, name="right")
         last_left, last_right = middle - 1, high - 1
-        with loop(low, high) as i:
+        with runs.loop(runs.low, high) as i:
             at_left, at_right = left.get(), right.get()
             one = self.items.get(items, b.min(at_left, last_left))
             other = self.items.get(items, b.min(at_right, last_right))
             wins = (at_left < middle) & self.items.less(one, other)
             wins = wins | (at_right >= high)
             pairs = zip(one, other, strict=True)
-            self.items.put(merged, i, tuple(b.select(wins, x, y) for x, y in pairs))
+            self.items.put(runs.merged, i, tuple(b.select(wins, x, y) for x, y in pairs))
             self._step(left, wins)
             self._step(right, ~wins)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 from sardonyx.base.records import dataclass
-from sardonyx.kernel.gpu.split_k_reduction import KPart
+from sardonyx.kernel.gpu.split_k_reduction import KPart, draw_ticket
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import ThreadBuilder
-from sardonyx.kernel.language.types import F32, I1, I32, I64
+from sardonyx.kernel.language.types import F32, I1, I32
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,7 @@ class SplitKAttention:
             for x in held:
                 with b.if_(x.counts):
                     self._put(self._place(part, part.number, x), x)
-            b.fence("acq_rel")
-            b.barrier()
-            tickets = b.offset(b.context("tickets"), part.tile, I32)
-            with b.if_(b.eq(self.thread, 0)):
-                drawn = b.atomic("add", tickets, b.constant(I32, 1), "relaxed")
-                b.store(drawn, self.shared)
-            b.barrier()
-            drawn = b.load(I32, self.shared)
-            last = b.eq(b.convert(drawn, I64), part.parts - 1)
+            tickets, last = draw_ticket(b, part, self.thread, self.shared)
             is_last.set(last)
             b.barrier()
             with b.if_(last):

@@ -23,6 +23,30 @@ class KPart:
     parts: Operand
 
 
+def draw_ticket(
+    b: ThreadBuilder, part: KPart, thread: Operand, word: Operand
+) -> tuple[Operand, Operand]:
+    """Where the tickets of a tile are counted, and whether this thread block has the last one.
+
+    What the block wrote before, the last one sees. All threads of the block come here.
+
+    Args:
+        b: Where statements go.
+        part: What the thread block has computed.
+        thread: The number of the thread in its thread block.
+        word: Address of a word of shared memory that is free.
+    """
+    b.fence("acq_rel")
+    b.barrier()
+    tickets = b.offset(b.context("tickets"), part.tile, I32)
+    with b.if_(b.eq(thread, 0)):
+        drawn = b.atomic("add", tickets, b.constant(I32, 1), "relaxed")
+        b.store(drawn, word)
+    b.barrier()
+    drawn = b.load(I32, word)
+    return tickets, b.eq(b.convert(drawn, I64), part.parts - 1)
+
+
 class SplitKReduction:
     """Adds up the parts of a tile.
 
@@ -74,15 +98,7 @@ class SplitKReduction:
             for at, place in zip(held, places, strict=True):
                 value = b.load(kind, self.shared, at, align_bytes=align)
                 b.store(value, mine, place, align_bytes=align)
-            b.fence("acq_rel")
-            b.barrier()
-            tickets = b.offset(b.context("tickets"), part.tile, I32)
-            with b.if_(b.eq(thread, 0)):
-                drawn = b.atomic("add", tickets, b.constant(I32, 1), "relaxed")
-                b.store(drawn, self.ticket)
-            b.barrier()
-            drawn = b.load(I32, self.ticket)
-            last = b.eq(b.convert(drawn, I64), part.parts - 1)
+            tickets, last = draw_ticket(b, part, thread, self.ticket)
             is_last.set(last)
             with b.if_(last):
                 b.fence("acq_rel")

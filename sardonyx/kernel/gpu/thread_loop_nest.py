@@ -237,7 +237,8 @@ class PointKernel(_ThreadKernel):
         *found, place = found
         atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
         position = place * self.lanes
-        for level, copies, _ in self._copies(outside, atoms, s.members):
+        for block in self._copies(outside, atoms, s.members):
+            level, copies = block.level, block.copies
             members = [m for copy in copies for m in copy]
             self._hoist(level, members, [self.vector, *s.inner], unrolled=True)
             inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)

@@ -28,7 +28,7 @@ from sardonyx.kernel.gpu.attention_shape import number_of, power, shared_keys
 from sardonyx.kernel.gpu.split_k_attention import RowParts, SplitKAttention
 from sardonyx.kernel.gpu.split_k_reduction import KPart
 from sardonyx.kernel.gpu.tile_copy import Copier, CopyStep, registers, unflatten
-from sardonyx.kernel.gpu.tile_factor import Factor
+from sardonyx.kernel.gpu.tile_factor import Factor, FactorAxes, SharedTile
 from sardonyx.kernel.gpu.tile_fragments import FragmentLane, Fragments
 from sardonyx.kernel.gpu.tile_pipeline import TilePipeline
 from sardonyx.kernel.gpu.tile_schedule import flattened
@@ -120,10 +120,10 @@ class AttentionTileKernel:
     ) -> Factor:
         # Scores of tf32 become a factor in pairs of words: their rows are read two by two.
         words = self.element == F32 and along is None
-        return Factor(
-            body, [line] if line != 0 else [], [], depth, self.strides, self.element, tile_lines,
-            depth_tile, words=words, aligned=self.tiling.aligned, along=along,
-        )  # fmt: skip
+        axes = FactorAxes([line] if line != 0 else [], [], depth)
+        aligned = self.tiling.aligned
+        tile = SharedTile(self.element, tile_lines, depth_tile, words, aligned, along)
+        return Factor(body, axes, self.strides, tile)
 
     def build(self) -> Kernel:
         """The kernel; its blocks are counted in warps."""

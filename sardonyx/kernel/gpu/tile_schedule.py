@@ -15,7 +15,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.representation import HALVES, value_type
-from sardonyx.kernel.gpu.tile_factor import WORD, Factor
+from sardonyx.kernel.gpu.tile_factor import WORD, Factor, FactorAxes, SharedTile
 from sardonyx.kernel.gpu.tile_shape import STEP_BYTES, Extents, TileShape, choose
 from sardonyx.kernel.language.types import F32, Type, memory_type
 from sardonyx.kernel.loops.block_sizes import Tiling
@@ -179,11 +179,10 @@ class TileSchedule:
     def _factor(
         self, body: Scalar, lines: list[Dim], tile_lines: int, limit: Dim | None = None
     ) -> Factor:
-        return Factor(
-            body, lines, self.taps, self.depth, self.strides, self.unit.element, tile_lines,
-            self.depth_tile, words=self.unit.kind == "tf32", aligned=self.tiling.aligned,
-            limit=limit,
-        )  # fmt: skip
+        words, aligned = self.unit.kind == "tf32", self.tiling.aligned
+        axes = FactorAxes(lines, self.taps, self.depth, limit)
+        tile = SharedTile(self.unit.element, tile_lines, self.depth_tile, words, aligned)
+        return Factor(body, axes, self.strides, tile)
 
     # -- packing ------------------------------------------------------------------------------
 

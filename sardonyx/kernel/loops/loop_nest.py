@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.reductions import Accumulator
@@ -52,10 +53,23 @@ from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Tensor
 from sardonyx.tensor.traverse import loads_of
 
-#: An emitter, the members for each result of a block, and which is the first along its axis.
-_Copies = tuple[Expression, list[list[Member]], Dim | None]
 #: The float sums of a pass.
 _Sums = list[Accumulator]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopies:
+    """What a block computes.
+
+    Attributes:
+        level: The emitter inside the block.
+        copies: The members for each result of the block.
+        first: Which result is the first along the axis of a window; None without windows.
+    """
+
+    level: Expression
+    copies: list[list[Member]]
+    first: Dim | None = None
 
 
 class LoopNestKernel:
@@ -135,8 +149,8 @@ class LoopNestKernel:
                 if self.schedule.interleaved is not None:
                     self._write_interleaved(outside, atoms, members, vector, start, end)
                     continue
-                for level, copies, first in self._copies(outside, atoms, members):
-                    self._write_lanes(level, copies, vector, start, end, extents, first)
+                for each in self._copies(outside, atoms, members):
+                    self._write_lanes(each, vector, start, end, extents)
 
     def _pieces(
         self, low: Operand, high: Operand
@@ -155,11 +169,11 @@ class LoopNestKernel:
 
     def _copies(
         self, outside: Expression, atoms: dict[Atom, Operand], members: list[Member]
-    ) -> Iterator[_Copies]:
+    ) -> Iterator[BlockCopies]:
         """The members, once for each result of a block; each item is a block's body to fill."""
         window, b = self.schedule.window, self.builder
         if window is None:
-            yield outside.child(atoms), [members], None
+            yield BlockCopies(outside.child(atoms), [members])
             return
         atoms = dict(atoms)
         block = atoms.pop(sizes.variable(window.axis))
@@ -173,15 +187,15 @@ class LoopNestKernel:
             low, high = outside.dim(part.low), outside.dim(part.high)
             own = {} if number is None else {number: block - low}
             if len(window.parts) == 1:
-                yield outside.child(atoms | own), copies, part.first
+                yield BlockCopies(outside.child(atoms | own), copies, part.first)
                 return
             after = block >= low
             with b.if_(after & (block < high)):
-                yield outside.child(atoms | own), copies, part.first
+                yield BlockCopies(outside.child(atoms | own), copies, part.first)
 
     def _copies_inside(
         self, outside: Expression, atoms: dict[Atom, Operand], window: WindowBlocks, block: Operand
-    ) -> Iterator[_Copies]:
+    ) -> Iterator[BlockCopies]:
         """Where only a run knows the extent: all results of a block at once, or one by one."""
         members, vector, b = self.schedule.members, self.schedule.vector, self.builder
         assert vector is not None  # noqa: S101 - narrows the type for the checker
@@ -190,30 +204,27 @@ class LoopNestKernel:
         copies, conditions = members_inside(members, window, [vector, self.schedule.tap_rows])
         tests = [b.lift(level.scalar(x), Type("i1")) for x in conditions]
         if not tests:
-            yield level, copies, part.first
+            yield BlockCopies(level, copies, part.first)
             return
         with b.if_(functools.reduce(functools.partial(b.binary, "and"), tests)):
-            yield level.child(), copies, part.first
+            yield BlockCopies(level.child(), copies, part.first)
         with b.else_():
             first = level.dim(part.first)
             extent = outside.dim(extent_of(window.axis))
             with b.for_(first, b.min(first + part.count, extent)) as at:
-                yield outside.child(atoms | {sizes.variable(window.axis): at}), [members], None
+                here = outside.child(atoms | {sizes.variable(window.axis): at})
+                yield BlockCopies(here, [members])
 
     def _write_lanes(
         self,
-        level: Expression,
-        copies: list[list[Member]],
+        block: BlockCopies,
         vector: Dim,
         low: Operand,
         high: Operand,
         extents: dict[Dim, Operand],
-        begin: Dim | None = None,
     ) -> None:
-        """All results of a block, a vector of each at a time.
-
-        `begin`: where the copies begin along the axis of a window.
-        """
+        """All results of a block, a vector of each at a time."""
+        level, copies = block.level, block.copies
         count, lanes = self.schedule.together, self.schedule.lanes
         end = self._end_of_full(low, high, count * lanes) if count > 1 else low
         if end != low:
@@ -226,10 +237,10 @@ class LoopNestKernel:
                 self._write_row(inside, together, extents)
             low = end
         rest = long_rest(self.schedule.members) if len(copies) > 1 else None
-        if begin is not None and rest is not None:
+        if block.first is not None and rest is not None:
             sums = [[m for m in copy if m.stage.full] for copy in copies]
             self._hoist_lanes(level, sums, vector)
-            place = level.dim(begin)
+            place = level.dim(block.first)
             for position, width, mask in self._lane_loop(low, high, vector):
                 atom = sizes.variable(vector)
                 inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)

@@ -23,6 +23,7 @@ from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.long_sums import LONG
+from sardonyx.kernel.matmul.packed_words import WordPacker
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
 from sardonyx.kernel.matmul.tile import Products, call_by_rows
 from sardonyx.plan.axes import extent_of
@@ -135,29 +136,24 @@ class Bf16Kernel(ContractionKernel):
         """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
         s, b = self.schedule, self.b
         panel, words = self.scratch["panel"], U32.with_lanes(s.lanes)
-        atom, axes = sizes.variable(s.column), s.reduced
-        extents = [level.dim(extent_of(axis)) for axis in axes]
+        packer = WordPacker(level, s.column, s.reduced, words, PAIR)
         length = level.dim(s.depth_extent)
         pairs = level.dim(s.row_length) // PAIR
+
+        def element(here: Expression, mask: Operand) -> Operand:
+            value = b.lift(here.scalar(s.right), F32.with_lanes(s.lanes))
+            half = b.round_to_half(b.select(mask, value, 0))
+            return b.convert(b.bitcast(half, U16.with_lanes(s.lanes)), U32)
+
         for v in range(0, s.width, s.lanes):
             start = first_column + v
             left = level.dim(extent_of(s.column)) - start
+
+            def count(step: Operand, left: Operand = left) -> Operand:
+                return b.select(step < length, left, 0)
+
             with b.for_(0, pairs) as g:
-                word = b.variable(0, words)
-                for j in range(PAIR):
-                    step = g * PAIR + j
-                    count = b.select(step < length, left, 0)
-                    mask = b.tail_mask(count, s.lanes)
-                    at = b.coordinates(step, extents)
-                    atoms = dict(zip(map(sizes.variable, axes), at, strict=True))
-                    with b.if_(count > 0):
-                        here = level.child(
-                            {**atoms, atom: start}, vector=atom, lanes=s.lanes, mask=mask
-                        )
-                        value = b.lift(here.scalar(s.right), F32.with_lanes(s.lanes))
-                        half = b.round_to_half(b.select(mask, value, 0))
-                        bits = b.convert(b.bitcast(half, U16.with_lanes(s.lanes)), U32)
-                        word.set(word.get() | (bits << (16 * j)))
+                word = packer.word(g, start, count, element)
                 line = b.offset(panel, g, s.width * U32.size_bytes)
                 b.store(word.get(), line, v, align_bytes=4)
         return panel

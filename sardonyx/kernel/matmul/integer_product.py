@@ -21,6 +21,7 @@ from sardonyx.kernel.matmul.micro_integer import (
     build_integer_micro,
     integer_micro_name,
 )
+from sardonyx.kernel.matmul.packed_words import WordPacker
 from sardonyx.kernel.matmul.tile import Products, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
@@ -115,32 +116,27 @@ class IntegerKernel(ContractionKernel):
         """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
         s, b = self.schedule, self.b
         panel, words = self.scratch["panel"], s.element.with_lanes(s.lanes)
-        atom, axes = sizes.variable(s.column), s.reduced_order()
-        extents = [level.dim(extent_of(axis)) for axis in axes]
+        packer = WordPacker(level, s.column, s.reduced_order(), words, GROUP)
         length = level.dim(s.depth_extent)
         groups = level.dim(self._panel_length()) // GROUP
         signed = scalar.cast(s.signed_right, dtypes.INT32)
+        # Only rows with something behind their end are shorter than the panel.
+        whole = s.row_length == s.depth_extent
+
+        def element(here: Expression, mask: Operand) -> Operand:
+            value = b.lift(here.scalar(signed), words)
+            return b.select(mask, value, 0) & 255
+
         for v in range(s.vectors):
             start = first_column + v * s.lanes
             left = level.dim(extent_of(s.column)) - start
             total = b.variable(0, words)
+
+            def count(step: Operand, left: Operand = left) -> Operand:
+                return left if whole else b.select(step < length, left, 0)
+
             with b.for_(0, groups) as g:
-                word = b.variable(0, words)
-                for j in range(GROUP):
-                    step = g * GROUP + j
-                    # Only rows with something behind their end are shorter than the panel.
-                    whole = s.row_length == s.depth_extent
-                    count = left if whole else b.select(step < length, left, 0)
-                    mask = b.tail_mask(count, s.lanes)
-                    at = b.coordinates(step, extents)
-                    atoms = dict(zip(map(sizes.variable, axes), at, strict=True))
-                    with b.if_(count > 0):
-                        here = level.child(
-                            {**atoms, atom: start}, vector=atom, lanes=s.lanes, mask=mask
-                        )
-                        value = b.lift(here.scalar(signed), words)
-                        low = b.select(mask, value, 0) & 255
-                        word.set(word.get() | (low << (8 * j)))
+                word = packer.word(g, start, count, element)
                 line = b.offset(panel, g, s.width * GROUP)
                 b.store(word.get(), line, v * s.lanes, align_bytes=4)
                 ones = b.constant(U8.with_lanes(GROUP * s.lanes), 1)

@@ -12,7 +12,7 @@ Loop nest; `rows`, and the vectors of a pass, are written out::
         while tap < taps:                                 # at least once
             sums[rows, at_once] = 0                       # vectors in registers
             while summed < run and tap < taps:
-                for k in part..min(part + run, depth):
+                for k in done..min(done + run, depth):
                     columns[at_once] = panel[tap * depth + k, first:]
                     sums[r, v] += splat(rows[tap][r][k]) * columns[v]
             tile[:, first:] = sums                        # added to it after the first pass
@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterator
 
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.builder import Builder, Register
@@ -114,28 +115,41 @@ def build_micro(
         held = min(step, vectors - first)
         line_bytes = held * lanes * element.size_bytes
         prefetch_tiles = PrefetchTiles(b, rows, line_bytes, shares=not (apart or first))
-        _write_part(b, kind, rows, held, first * lanes, width, pitch, prefetch_tiles)
+        part = _Part(kind, rows, held, first * lanes, width)
+        _write_part(b, part, pitch, prefetch_tiles)
     return b.program
 
 
-def _write_part(
-    b: Builder,
-    vector: Type,
-    rows: int,
-    vectors: int,
-    first: int,
-    width: int,
-    pitch: Operand,
-    prefetch_tiles: PrefetchTiles,
-) -> None:
-    """The sums of `vectors` vectors of columns from column `first` on."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The columns of a tile whose sums registers hold at once.
+
+    Attributes:
+        vector: Type of a vector of sums.
+        rows: Of the tile.
+        vectors: Of columns, from column `first` on.
+        first: The first column.
+        width: Columns of the panel.
+    """
+
+    vector: Type
+    rows: int
+    vectors: int
+    first: int
+    width: int
+
+
+def _write_part(b: Builder, part: _Part, pitch: Operand, prefetch_tiles: PrefetchTiles) -> None:
+    """The sums of one part."""
+    vector, rows, vectors = part.vector, part.rows, part.vectors
+    first, width = part.first, part.width
     element, lanes = vector.element, vector.lanes
     table, taps, depth = (b.parameter(n) for n in ("table", "taps", "depth"))
     panel, tile, run = (b.parameter(n) for n in ("panel", "tile", "run"))
     if first:
         panel, tile = (b.offset(x, first, element) for x in (panel, tile))
     at = b.variable(panel, name="panel")
-    tap, part = b.variable(0, I64), b.variable(0, I64)
+    tap, done = b.variable(0, I64), b.variable(0, I64)
     moved, over = b.variable(0, I1), b.variable(0, I1)
     # At least once, since a sum of nothing is 0; each pass fills the registers and empties them.
     with b.while_(lambda: ~over.get()):
@@ -149,7 +163,7 @@ def _write_part(
         with b.while_(going):
             pointers = b.offset(table, tap.get(), rows * 8)
             starts = [b.load(PTR, pointers, r) for r in range(rows)]
-            begin = part.get()
+            begin = done.get()
             end = b.min(begin + run, depth)
             by_row: Operand = b.constant(I1, False)
             stop: Operand = end
@@ -176,9 +190,9 @@ def _write_part(
                         _sum_and_store(b, sums, last, (column, width), (tile, pitch), added=False)
                 stored.set(by_row)
             summed.set(summed.get() + end - begin)
-            part.set(end)
+            done.set(end)
             with b.if_(end >= depth):
-                part.set(0)
+                done.set(0)
                 tap.set(tap.get() + 1)
                 at.set(b.offset(at.get(), depth, width * element.size_bytes))
                 prefetch_tiles.pass_by(depth)

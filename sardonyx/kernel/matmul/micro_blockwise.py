@@ -113,7 +113,7 @@ def build_micro_blockwise(panel: Panel, rows: int) -> Program:
             block = b.offset(begin, g, panel.lines * panel.line_bytes)
             sums = _multiply(b, panel, pointers, block, g, at_once)
             for r in range(rows):
-                _add_block(b, panel, pointers[r], block, g, sums[r], totals[r])
+                _add_block(b, panel, pointers[r], (block, g), sums[r], totals[r])
         line = b.offset(tile, first, lanes * F32.size_bytes)
         for r in range(rows):
             for v in range(at_once):
@@ -163,13 +163,15 @@ def _add_block(
     b: Builder,
     panel: Panel,
     pointers: list[Operand],
-    block: Operand,
-    g: Operand,
+    place: tuple[Operand, Operand],
     sums: list[list[Register]],
     totals: list[Register],
 ) -> None:
-    """What a block adds to one row: the digits' sums as one number, scaled."""
-    lanes = panel.lanes
+    """What a block adds to one row: the digits' sums as one number, scaled.
+
+    `place`: where the block lies, and its number.
+    """
+    lanes, (block, g) = panel.lanes, place
     kind = F32.with_lanes(lanes)
     scale = b.splat(b.load(F32, pointers[2 * panel.digits], g), lanes)
     heads = b.offset(block, panel.coded_lines, panel.line_bytes)
