@@ -591,6 +591,12 @@ def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
     return from_terms(factor), from_ordered(rest)
 
 
+def step_along(a: Dim, atom: Atom) -> Dim | None:
+    """How much `a` grows with each step of `atom`; None where that is not the same everywhere."""
+    linear = coefficient_of(a, atom)
+    return None if linear is None else linear[0]
+
+
 #: No size comes near this. Definitions that square each other would have a million digits.
 _END = 2**256
 

@@ -148,8 +148,7 @@ class AttentionPacking:
         offsets = [offset_of(self.strides[x.tensor], x.at) for x in loads_of(self.group.keys)]
         if len(axes) != 1:
             return False
-        steps = [sizes.coefficient_of(offset, sizes.variable(axes[0])) for offset in offsets]
-        return all(step is not None and step[0] == 1 for step in steps)
+        return all(sizes.step_along(offset, sizes.variable(axes[0])) == 1 for offset in offsets)
 
     def _depth_axes(self) -> tuple[Dim, ...]:
         return tuple(v for v in self.group.depth if sizes.as_atom(v) is not None)

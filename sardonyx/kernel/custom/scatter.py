@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from sardonyx.base import integer
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.frame import KernelFrame, volume
-from sardonyx.kernel.custom.lines import Line, combine, copy_line
+from sardonyx.kernel.custom.lines import Element, Line, combine, copy_line
 from sardonyx.kernel.custom.task import CustomTask, View, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
@@ -71,7 +71,8 @@ def build_scatter_elements(task: CustomTask, symbol: str) -> Kernel:
         def update(i: Operand, column: Operand | None) -> None:
             place, valid = frame.checked(frame.load(positions, at(i, column)), length)
             with b.if_(valid):
-                combine(frame, y, at(place, column), updates, at(i, column), reduction)
+                target, source = Element(y, at(place, column)), Element(updates, at(i, column))
+                combine(frame, target, source, reduction)
 
         if axis == rank - 1:
             copy_line(frame, Line(y, coordinates), Line(x, coordinates), 0, width, "none")
@@ -146,7 +147,8 @@ class _ScatterND:
         with b.for_(start, end) as flat_tuple:
             outer = frame.coordinates(flat_tuple, self.outer)
             for rest in frame.loops(self.slice):
-                combine(frame, y, [*outer, *rest], x, [*outer, *rest], "none")
+                at = [*outer, *rest]
+                combine(frame, Element(y, at), Element(x, at), "none")
 
     def _target(self, which: Sequence[Operand]) -> tuple[list[Operand], Operand, Operand]:
         """The index tuple of an update, its number, and whether it is inside the tensor."""
@@ -165,7 +167,7 @@ class _ScatterND:
     def _apply(self, target: list[Operand], which: list[Operand]) -> None:
         frame, y, updates = self.frame, self.y, self.updates
         if not self.slice:
-            combine(frame, y, target, updates, which, self.reduction)
+            combine(frame, Element(y, target), Element(updates, which), self.reduction)
             return
         zero, width = self.b.value(I64, 0), frame.dim(self.slice[-1])
         for rest in frame.loops(self.slice[:-1]):

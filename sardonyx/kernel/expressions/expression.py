@@ -386,7 +386,7 @@ class Expression(SymbolicIntegers):
         if repeated is not None:
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset, guard), element)
             mask = self.load_mask(guard, self.lanes)
-            return load_repeated(b, base, element, self.lanes, *repeated, mask)
+            return load_repeated(b, base, element.with_lanes(self.lanes), *repeated, mask)
         pointer, at = self._lane_places(where.pointer, offset, element, guard)
         align = self.align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)

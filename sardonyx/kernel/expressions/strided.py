@@ -76,8 +76,7 @@ def repeats(lanes: int, count: int, step: int) -> bool:
 def load_repeated(
     b: Builder,
     base: Operand,
-    element: Type,
-    lanes: int,
+    vector: Type,
     count: int,
     step: int,
     mask: Operand | None = None,
@@ -87,12 +86,12 @@ def load_repeated(
     Args:
         b: Where statements go.
         base: Address of the first element.
-        element: Type of an element in memory.
-        lanes: How many lanes there are.
+        vector: Type of the result: of elements in memory.
         count: How many lanes have the same element.
         step: Such that `repeats` holds.
         mask: Lanes that are wanted: the first few, a multiple of `count`. Others are zero.
     """
+    lanes = vector.lanes
     places = [lane // count * step for lane in range(lanes)]
     every = b.constant(Type("i1", lanes), 1)
     first = {place: lane for lane, place in reversed(list(enumerate(places)))}
@@ -101,8 +100,8 @@ def load_repeated(
         b.constant(every.type, 0),
         [first.get(place, lanes) for place in range(lanes)],
     )
-    vector = b.load(element.with_lanes(lanes), base, 0, mask=wanted)
-    return b.shuffle(vector, vector, places)
+    loaded = b.load(vector, base, 0, mask=wanted)
+    return b.shuffle(loaded, loaded, places)
 
 
 def interleaved(b: Builder, vectors: Sequence[Operand]) -> list[Operand]:

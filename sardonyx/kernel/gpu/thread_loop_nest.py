@@ -114,8 +114,7 @@ class _ThreadKernel(LoopNestKernel):
                 tensors.append((member.stage.root.buffer, member.indices))
             for tensor, at in tensors:
                 offset = offset_of(self.schedule.strides[tensor], at)
-                step = sizes.coefficient_of(offset, self.axis)
-                if step is not None and step[0] == 1:
+                if sizes.step_along(offset, self.axis) == 1:
                     widths.append(tensor.dtype.size_bytes)
         lanes = min(_MOST_LANES, _ACCESS_BYTES // min(widths))
         while lanes > 1 and not divisible(self.length, lanes):

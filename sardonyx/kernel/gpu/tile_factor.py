@@ -170,8 +170,7 @@ class Factor:
             return False
         for x in loads_of(self.body):
             offset = offset_of(self.strides[x.tensor], x.at)
-            linear = sizes.coefficient_of(offset, atom)
-            if linear is not None and linear[0] == 1:
+            if sizes.step_along(offset, atom) == 1:
                 return True
         return False
 

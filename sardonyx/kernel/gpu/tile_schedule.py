@@ -143,8 +143,7 @@ class TileSchedule:
         return left, right, reduced
 
     def _unit_step(self, axis: Dim) -> bool:
-        linear = sizes.coefficient_of(self.offset, sizes.variable(axis))
-        return linear is not None and linear[0] == 1
+        return sizes.step_along(self.offset, sizes.variable(axis)) == 1
 
     def _side_by_side(self, axes: list[Dim]) -> bool:
         return any(self._unit_step(a) for a in axes)
@@ -171,8 +170,7 @@ class TileSchedule:
         for variable in reduced:
             for x in loads_of(body):
                 offset = offset_of(self.strides[x.tensor], x.at)
-                linear = sizes.coefficient_of(offset, sizes.variable(variable))
-                if linear is not None and linear[0] == 1:
+                if sizes.step_along(offset, sizes.variable(variable)) == 1:
                     return variable
         return None
 

@@ -258,8 +258,7 @@ class LoopNestSchedule:
     ) -> int:
         """How well lanes along a variable suit an access; some loads come out of whole vectors."""
         offset = away_from_borders(offset_of(self.strides[tensor], at), atom)
-        linear = sizes.coefficient_of(offset, atom)
-        step = None if linear is None else linear[0]
+        step = sizes.step_along(offset, atom)
         if step in (0, 1):
             return 2 * int(step == 1)
         if shuffled and isinstance(step, int) and 2 <= step <= LONGEST_STRIDE:
@@ -267,7 +266,7 @@ class LoopNestSchedule:
         repeated = any(
             a.arguments[0] is sizes.of_atom(atom) for a in sizes.atoms_of(offset, "floordiv")
         )
-        return 1 if shuffled and linear is None and repeated else -2
+        return 1 if shuffled and step is None and repeated else -2
 
     def _lanes(self, lanes: int) -> int:
         if self.vector is None or self._score(self.vector) <= -4 * len(self.members):

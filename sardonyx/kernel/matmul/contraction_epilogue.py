@@ -144,8 +144,7 @@ class EpilogueWriter:
         offset = offset_of(s.strides[load.tensor], load.at)
         if column not in sizes.atoms_of(offset):
             return not sizes.opaque_in(offset)
-        linear = sizes.coefficient_of(offset, column)
-        return linear is not None and linear[0] == 1
+        return sizes.step_along(offset, column) == 1
 
     def turn(self, count: Operand | int) -> None:
         """Turn the sums of some rows: those of a column lie side by side then."""

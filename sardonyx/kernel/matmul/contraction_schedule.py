@@ -163,8 +163,8 @@ class ContractionSchedule:
         offsets = [offset_of(self.strides[x.tensor], x.at) for x in loads_of(left)]
 
         def is_walked(atom: Atom) -> bool:
-            own = [sizes.coefficient_of(o, atom) for o in offsets if atom in sizes.atoms_of(o)]
-            return bool(own) and all(step is not None and step[0] == 1 for step in own)
+            own = [sizes.step_along(o, atom) for o in offsets if atom in sizes.atoms_of(o)]
+            return bool(own) and all(step == 1 for step in own)
 
         axes = (sizes.as_atom(v) for v in self.group.reduced)
         return {atom for atom in axes if atom is not None and is_walked(atom)}
@@ -192,8 +192,7 @@ class ContractionSchedule:
     def _step_of(self, variable: Dim) -> Dim | None:
         """Elements between results along an axis, if it is the same everywhere."""
         offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
-        linear = sizes.coefficient_of(offset, sizes.variable(variable))
-        return None if linear is None else linear[0]
+        return sizes.step_along(offset, sizes.variable(variable))
 
     def _phase_among(self, columns: list[Dim]) -> Dim | None:
         """The axis whose results fill what lies between neighbours along the last row axis."""
@@ -288,10 +287,10 @@ class ContractionSchedule:
         offset = offset_of(self.strides[body.tensor], body.at)
         steps = dict[Dim, int]()
         for variable in self.reduced:
-            linear = sizes.coefficient_of(offset, sizes.variable(variable))
-            if linear is None or not isinstance(linear[0], int) or linear[0] < 1:
+            step = sizes.step_along(offset, sizes.variable(variable))
+            if not isinstance(step, int) or step < 1:
                 return False
-            steps[variable] = linear[0]
+            steps[variable] = step
         length: Dim = 1
         order = sorted(steps, key=steps.__getitem__)
         for variable in order:
@@ -340,8 +339,7 @@ class ContractionSchedule:
             return False
         atom = sizes.variable(variable)
         for x in loads_of(self.walked):
-            linear = sizes.coefficient_of(offset_of(self.strides[x.tensor], x.at), atom)
-            if linear is None or linear[0] != 1:
+            if sizes.step_along(offset_of(self.strides[x.tensor], x.at), atom) != 1:
                 return False
         return True
 

@@ -75,9 +75,9 @@ class Prefetch:
         found: dict[tuple[Tensor, Dim], None] = {}
         for tensor, at in (*places, (s.group.root.buffer, s.store_at)):
             offset = offset_of(s.strides[tensor], at)
-            linear = sizes.coefficient_of(offset, column)
+            step = sizes.step_along(offset, column)
             own = rows & sizes.atoms_of(offset, "index") and not sizes.opaque_in(offset)
-            if linear is not None and linear[0] == 1 and own:
+            if step == 1 and own:
                 found[tensor, offset] = None
         return list(found)
 
