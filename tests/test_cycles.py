@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Imports inside functions that would close a circle: (folder, importer, imported) -> reason.
 LATER = {
     ("api", "session", "load"): "`load` makes sessions; a session offers the same as a method",
+    ("base", "sizes", "integer"): "`//` and `%` of sizes are functions of integers",
     ("api", "session", "iobinding"): "a binding is of a session, and `io_binding` makes one",
     ("compiler", "drive", "tuning"): "tuning compiles a model in several ways, on request alone",
     ("cuda.libraries", "libraries", "cublaslt"): "each library registers what it takes",

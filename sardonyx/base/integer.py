@@ -16,7 +16,6 @@ from sardonyx.base.sizes import (
     Dim,
     Monomial,
     Size,
-    add,
     as_atom,
     atoms_of,
     coefficient_of,
@@ -27,12 +26,10 @@ from sardonyx.base.sizes import (
     from_terms,
     leaves_of,
     make_atom,
-    multiply,
     of_atom,
     of_monomial,
     opaque_in,
     stands_for,
-    subtract,
     terms_of,
 )
 
@@ -75,27 +72,27 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
     quotient, rest = divide_with_remainder(a, b)
     if rest == 0:
         return quotient
-    if is_nonnegative(rest) and is_nonnegative(subtract(add(b, -1), rest)):
+    if is_nonnegative(rest) and is_nonnegative(b - 1 - rest):
         return quotient
     reduced = _without_small(rest, b) if isinstance(b, int) else _without_place(rest, b)
     if reduced is not None:
-        return add(quotient, floordiv(*reduced))
+        return quotient + floordiv(*reduced)
     if isinstance(b, int):
         constant = constant_of(rest)
         if constant < 0 and b < _LARGE:  # (x - 1) // 4 -> (x + 3) // 4 - 1, which has bounds
             steps = constant // b
-            return add(floordiv(add(rest, -steps * b), b), add(quotient, steps))
+            return floordiv(rest - steps * b, b) + quotient + steps
     atom = as_atom(rest)
     if atom is not None and atom.kind == "index" and atom.arguments[0] == b:
         return quotient  # i // n -> 0 for i in 0 .. n - 1, whatever is known of n
     constant = constant_of(rest)
-    atom = as_atom(add(rest, -constant))
+    atom = as_atom(rest - constant)
     if atom is not None and atom.kind == "floordiv":  # (x // c + k) // d -> (x + k * c) // (c * d)
         inner, divisor = atom.arguments
-        more = multiply(divisor, constant)
+        more = divisor * constant
         if max(abs(constant), abs(constant_of(more))) < _LARGE:
-            return add(quotient, floordiv(add(inner, more), multiply(divisor, b)))
-    return add(quotient, of_atom(make_atom(("floordiv", rest, b), "floordiv", "", (rest, b))))
+            return quotient + floordiv(inner + more, divisor * b)
+    return quotient + of_atom(make_atom(("floordiv", rest, b), "floordiv", "", (rest, b)))
 
 
 def _without_small(a: Dim, b: int) -> tuple[Dim, Dim] | None:
@@ -106,7 +103,7 @@ def _without_small(a: Dim, b: int) -> tuple[Dim, Dim] | None:
     for k in sorted(factors - {1}, reverse=True):
         large = {m: c // k for m, c in terms if not m or c % k == 0}
         small = from_terms({m: c - large.get(m, 0) * k for m, c in terms})
-        fits = is_nonnegative(small) and is_nonnegative(subtract(k - 1, small))
+        fits = is_nonnegative(small) and is_nonnegative(k - 1 - small)
         if fits:
             return from_terms(large), b // k
     return None
@@ -133,7 +130,7 @@ def _without_place(a: Dim, b: Size) -> tuple[Dim, Dim] | None:
         if count is None or count == 1:
             continue
         large, small = divide_with_remainder(a, size)
-        if is_nonnegative(small) and is_nonnegative(subtract(add(size, -1), small)):
+        if is_nonnegative(small) and is_nonnegative(size - 1 - small):
             return large, count
     return None
 
@@ -142,12 +139,12 @@ def modulo(a: Dim, b: Dim) -> Dim:
     """a % b with the sign of `b`."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b if b else 0
-    return subtract(a, multiply(floordiv(a, b), b))
+    return a - floordiv(a, b) * b
 
 
 def ceildiv(a: Dim, b: Dim) -> Dim:
     """a / b rounded up."""
-    return floordiv(add(a, add(b, -1)), b)
+    return floordiv(a + b - 1, b)
 
 
 def maximum(a: Dim, b: Dim) -> Dim:
@@ -159,9 +156,9 @@ def maximum(a: Dim, b: Dim) -> Dim:
 
 @remembering(1 << 14)
 def _maximum(a: Dim, b: Dim) -> Dim:
-    if is_nonnegative(subtract(a, b)):
+    if is_nonnegative(a - b):
         return a
-    if is_nonnegative(subtract(b, a)):
+    if is_nonnegative(b - a):
         return b
     a, b = _ordered(a, b)
     return of_atom(make_atom(("max", a, b), "max", "", (a, b)))
@@ -176,9 +173,9 @@ def minimum(a: Dim, b: Dim) -> Dim:
 
 @remembering(1 << 14)
 def _minimum(a: Dim, b: Dim) -> Dim:
-    if is_nonnegative(subtract(a, b)):
+    if is_nonnegative(a - b):
         return b
-    if is_nonnegative(subtract(b, a)):
+    if is_nonnegative(b - a):
         return a
     a, b = _ordered(a, b)
     return of_atom(make_atom(("min", a, b), "min", "", (a, b)))
@@ -206,20 +203,16 @@ def bounds(a: Dim) -> tuple[Dim, Dim | None]:
             atom_low, atom_high = _atom_bounds(atom)
             if not (is_nonnegative(atom_low) and is_nonnegative(low)):
                 return _wide_bounds(a)
-            low = multiply(low, atom_low)
-            high = None if high is None or atom_high is None else multiply(high, atom_high)
+            low = low * atom_low
+            high = None if high is None or atom_high is None else high * atom_high
         if coefficient >= 0:
-            lowest = add(lowest, multiply(low, coefficient))
-            highest = (
-                None
-                if highest is None or high is None
-                else add(highest, multiply(high, coefficient))
-            )
+            lowest = lowest + low * coefficient
+            highest = None if highest is None or high is None else highest + high * coefficient
         else:
             if high is None:
                 return _wide_bounds(a)
-            lowest = add(lowest, multiply(high, coefficient))
-            highest = None if highest is None else add(highest, multiply(low, coefficient))
+            lowest = lowest + high * coefficient
+            highest = None if highest is None else highest + low * coefficient
     return lowest, highest
 
 
@@ -238,7 +231,7 @@ def _atom_bounds(atom: Atom) -> tuple[Dim, Dim | None]:
             return itself, itself
         return atom.arguments[0], atom.arguments[1] if len(atom.arguments) > 1 else None
     if atom.kind == "index":
-        return 0, bounds(add(atom.arguments[0], -1))[1]
+        return 0, bounds(atom.arguments[0] - 1)[1]
     if atom.kind == "opaque":
         return bounds(atom.arguments[0])[0], bounds(atom.arguments[1])[1]
     (a_low, a_high), (b_low, b_high) = (bounds(x) for x in atom.arguments)
@@ -278,7 +271,7 @@ def summarised(a: Dim) -> Dim:
     if isinstance(a, int) or weight(a) <= _MOST_WRITTEN:
         return a
     constant = constant_of(a)
-    rest = add(a, -constant)
+    rest = a - constant
     if atoms_of(a, "index") or opaque_in(a) or isinstance(rest, int) or not is_nonnegative(rest):
         return a
     # Constants and common factors stay in sight: they decide on emptiness and divisions.
@@ -286,7 +279,7 @@ def summarised(a: Dim) -> Dim:
     short = from_ordered([(m, c // factor) for m, c in rest.terms])
     if isinstance(short, int) or weight(short) <= _MOST_WRITTEN // 2:
         return a
-    return add(multiply(defined(short), factor), constant)
+    return defined(short) * factor + constant
 
 
 def _expanded(a: Dim) -> Dim:
@@ -302,7 +295,7 @@ def _expanded(a: Dim) -> Dim:
     linear = None if found is None else coefficient_of(a, found)
     if found is None or linear is None:
         return a
-    full = add(multiply(linear[0], stands_for(found)), linear[1])
+    full = linear[0] * stands_for(found) + linear[1]
     return full if len(terms_of(full)) < len(terms_of(a)) else a
 
 
@@ -358,13 +351,13 @@ def _extreme(a: Size) -> Dim:
             if factor is None or (isinstance(factor, int) and factor == _UNBOUNDED_BELOW):
                 kept.append(atom)
             else:
-                value = multiply(value, factor)
+                value = value * factor
         if len(kept) == len(monomial):
             sums[monomial] = sums.get(monomial, 0) + coefficient
             continue
         changes = True
         if kept:  # at once: one by one, long products take the square of their length
-            value = multiply(of_monomial(tuple(kept), 1), value)
+            value = of_monomial(tuple(kept), 1) * value
         for m, c in terms_of(value):
             sums[m] = sums.get(m, 0) + c * coefficient
     return from_terms(sums) if changes else a
@@ -377,7 +370,7 @@ def is_same(a: Dim, b: Dim) -> bool:
 
 def _difference(a: Dim, b: Dim) -> Dim:
     """a - b, a number where symbols that stand for something hide that."""
-    difference = subtract(a, b)
+    difference = a - b
     for _ in range(_MOST_EXPANDED):
         if isinstance(difference, int):
             break
@@ -393,7 +386,7 @@ def known_equal(a: Dim, b: Dim) -> bool | None:
     difference = _difference(a, b)
     if isinstance(difference, int):
         return difference == 0
-    if is_nonnegative(add(difference, -1)) or is_nonnegative(subtract(-1, difference)):
+    if is_nonnegative(difference - 1) or is_nonnegative(-1 - difference):
         return False
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base.sizes import Dim, Monomial, add, from_terms, multiply, terms_of
+from sardonyx.base.sizes import Dim, Monomial, from_terms, terms_of
 
 
 def _monomial_quotient(numerator: Monomial, denominator: Monomial) -> Monomial | None:
@@ -27,11 +27,11 @@ def divide_with_remainder(a: Dim, b: Dim) -> tuple[Dim, Dim]:
             if reduced is None or abs(coefficient) < abs(lead_coefficient):
                 continue
             factor = from_terms({reduced: coefficient // lead_coefficient})
-            candidate = add(rest, multiply(multiply(factor, b), -1))
+            candidate = rest - factor * b
             if len(terms_of(candidate)) < len(terms_of(rest)) or (
                 isinstance(b, int) and candidate != rest
             ):
-                quotient, rest = add(quotient, factor), candidate
+                quotient, rest = quotient + factor, candidate
                 break
         else:
             break

@@ -6,9 +6,10 @@ minimum, or an opaque value with bounds (an index that is loaded from a tensor).
 kept in one normal form and interned, so equal expressions are the same object. `a % b` is written
 `a - b * (a // b)`, so that `b * (a // b) + a % b` is `a` again.
 
-`+`, `-` and `*` are operators. `base.integer` divides, rounds and compares; `base.substitution`
-replaces atoms. Everything takes and gives plain `int` where the value is a constant:
-`Dim = int | Size`.
+`+`, `-`, `*`, `//` and `%` are operators; the last two round toward minus infinity. Where the
+divisor may be the number 0, call `base.integer`, which gives 0 then; it also rounds up and
+compares. `base.substitution` replaces atoms. Everything takes and gives plain `int` where the
+value is a constant: `Dim = int | Size`.
 """
 
 from __future__ import annotations
@@ -87,6 +88,18 @@ class Size:
 
     __rmul__ = __mul__
 
+    def __floordiv__(self, other: Dim) -> Dim:
+        return _floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return _floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return _modulo(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return _modulo(other, self)
+
     def __bool__(self) -> bool:
         raise TypeError(f"whether {self!r} is zero is not known before a run")
 
@@ -111,6 +124,18 @@ class Size:
                 else ("-" * (coefficient < 0)) + "*".join(factors)
             )
         return "".join(parts) if len(parts) == 1 else f"({''.join(parts)})"
+
+
+def _floordiv(a: Dim, b: Dim) -> Dim:
+    from sardonyx.base import integer  # it is made of this module
+
+    return integer.floordiv(a, b)
+
+
+def _modulo(a: Dim, b: Dim) -> Dim:
+    from sardonyx.base import integer  # it is made of this module
+
+    return integer.modulo(a, b)
 
 
 #: Longer texts are cut: an expression that shares its parts may be written in exponential length.
@@ -564,6 +589,12 @@ def coefficient_of(a: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
     if not factor:
         return 0, a
     return from_terms(factor), from_ordered(rest)
+
+
+def step_along(a: Dim, atom: Atom) -> Dim | None:
+    """How much `a` grows with each step of `atom`; None where that is not the same everywhere."""
+    linear = coefficient_of(a, atom)
+    return None if linear is None else linear[0]
 
 
 #: No size comes near this. Definitions that square each other would have a million digits.

@@ -12,7 +12,6 @@ from sardonyx.base.sizes import (
     atoms_of,
     definitions_in,
     from_terms,
-    multiply,
     of_atom,
     of_monomial,
     stands_for,
@@ -69,7 +68,7 @@ def rebuild(
         moved = replace(atom)
         if moved is None and atom.kind in _COMPOSED:
             moved = _recomposed(atom, replace, among)
-        return a if moved is None else multiply(moved, factor)
+        return a if moved is None else moved * factor
     sums: dict[Monomial, int] | None = None
     for number, (monomial, coefficient) in enumerate(a.terms):
         value: Dim | None = None
@@ -78,9 +77,9 @@ def rebuild(
             if found is None and atom.kind in _COMPOSED:
                 found = _recomposed(atom, replace, among)
             if value is not None:
-                value = multiply(value, of_atom(atom) if found is None else found)
+                value = value * (of_atom(atom) if found is None else found)
             elif found is not None:
-                value = multiply(of_monomial(monomial[:place], 1), found) if place else found
+                value = of_monomial(monomial[:place], 1) * found if place else found
         if value is None:
             if sums is not None:
                 sums[monomial] = sums.get(monomial, 0) + coefficient

@@ -35,8 +35,8 @@ def reduce_angle(b: Builder, x: SsaValue) -> tuple[SsaValue, SsaValue]:
     rest = x
     for part in _QUARTER:
         rest = b.fma(n, -part, rest)
-    far = b.compare("gt", b.unary("abs", x), _LIMIT)
-    far = far & b.compare("lt", b.unary("abs", x), float("inf"))
+    far = b.unary("abs", x) > _LIMIT
+    far = far & (b.unary("abs", x) < float("inf"))
     quadrant, angle = b.variable(rounded_bits(b, n)), b.variable(rest)
     lanes = x.type.lanes
     with b.if_(far if lanes == 1 else b.reduce("reduce_or", far)):
@@ -48,7 +48,7 @@ def reduce_angle(b: Builder, x: SsaValue) -> tuple[SsaValue, SsaValue]:
         with b.for_(0, lanes) as lane:
             one = b.load(F64, angles, lane)
             size = b.unary("abs", one)
-            with b.if_(b.compare("gt", size, _LIMIT) & b.compare("lt", size, float("inf"))):
+            with b.if_((size > _LIMIT) & (size < float("inf"))):
                 found = b.call(REDUCE, [one, b.offset(rests, lane, F64)], I64)
                 b.store(found, quadrants, lane)
         angle.set(b.load(x.type, rests))
@@ -69,20 +69,20 @@ def reduction_program() -> Program:
     table = b.table(U32, _TWO_OVER_PI)
     raw_words = [_wide(b, b.load(U32, table, word + i)) for i in range(7)]
     window = [
-        (((high << 32 | low) << shift) >> 32) & 0xFFFFFFFF
+        ((((high << 32) | low) << shift) >> 32) & 0xFFFFFFFF
         for high, low in zip(raw_words, raw_words[1:], strict=False)
     ]
     product = _multiply(b, mantissa, window[::-1])
-    high, middle, low = (product[i + 1] << 32 | product[i] for i in (4, 2, 0))
+    high, middle, low = ((product[i + 1] << 32) | product[i] for i in (4, 2, 0))
     quadrant = b.bitcast(high >> 62, I64)
-    fraction = [high << 2 | middle >> 62, middle << 2 | low >> 62]
-    upper = b.compare("ge", fraction[0], 1 << 63)
+    fraction = [(high << 2) | (middle >> 62), (middle << 2) | (low >> 62)]
+    upper = fraction[0] >= 1 << 63
     fraction = [b.select(upper, b.unary("not", part), part) for part in fraction]
     quadrant = quadrant + b.select(upper, 1, b.value(I64, 0))
     top, bottom = (b.convert(part, F64) for part in fraction)
-    size = b.fma(bottom, 2.0**-128, b.binary("mul", top, 2.0**-64)) * _QUARTER[0]
+    size = b.fma(bottom, 2.0**-128, top * 2.0**-64) * _QUARTER[0]
     size = b.select(upper, -size, size)
-    minus = b.compare("lt", angle, 0.0)
+    minus = angle < 0.0
     b.store(b.select(minus, -size, size), rest)
     b.return_(b.select(minus, -quadrant, quadrant))
     return b.program

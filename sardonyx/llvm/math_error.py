@@ -39,7 +39,7 @@ def erf(b: Builder, x: SsaValue, *, gpu: bool = False) -> SsaValue:
         bounded = clamp_above(b, a, 6.0)
         t = (bounded - 2.5) / (bounded + 2.5)
         far = b.fma(-polynomial(b, t, tables.ERFC_F64), exp(b, -(bounded * bounded)), 1.0)
-    return sign_restored(b, x, b.select(b.compare("lt", a, 1.0), near, far))
+    return sign_restored(b, x, b.select(a < 1.0, near, far))
 
 
 def erfc(b: Builder, x: SsaValue, *, gpu: bool = False) -> SsaValue:
@@ -55,11 +55,11 @@ def erfc(b: Builder, x: SsaValue, *, gpu: bool = False) -> SsaValue:
     even = polynomial(b, square, tables.ERFC_FROM_0_F32[1::2]) * square
     odd = polynomial(b, square, tables.ERFC_FROM_0_F32[::2])
     exponent = b.fma(odd, a, even)
-    vanishes = b.compare("lt", exponent, -152.0)
+    vanishes = exponent < -152.0
     n = b.unary("round", exponent)
     power = b.scale(polynomial(b, exponent - n, (1.0, *tables.EXP2_F32)), n)
     upper = b.select(vanishes, 0.0, power)
-    return b.select(b.compare("lt", x, 0.0), 2.0 - upper, upper)
+    return b.select(x < 0.0, 2.0 - upper, upper)
 
 
 def remainder(b: Builder, x: SsaValue, y: SsaValue) -> SsaValue:
@@ -69,24 +69,24 @@ def remainder(b: Builder, x: SsaValue, y: SsaValue) -> SsaValue:
         result = remainder(b, b.convert(x, wide), b.convert(y, wide))
         return b.convert(result, F32)
     a, d = b.unary("abs", x), b.unary("abs", y)
-    valid = b.compare("gt", d, 0.0) & b.compare("lt", a, float("inf"))
+    valid = (d > 0.0) & (a < float("inf"))
     left = b.variable(a)
 
     def unfinished() -> SsaValue:
-        more = b.compare("ge", left.get(), d) & valid
+        more = (left.get() >= d) & valid
         return b.reduce("reduce_or", more) if more.type.lanes > 1 else more
 
     with b.while_(unfinished):
         rest = left.get()
-        active = b.compare("ge", rest, d) & valid
+        active = (rest >= d) & valid
         # subtract q * d * 2^k, q below 2^51: exact, since no bit falls below those of d * 2^k
         gap = clamp_above(
             b, b.value(x.type, -50.0) + (_exponent(b, rest) - _exponent(b, d)), 2000.0
         )
-        k = b.select(b.compare("gt", gap, 0.0), gap, 0.0)
+        k = b.select(gap > 0.0, gap, 0.0)
         step = b.scale(d, k)
         taken = b.fma(-b.unary("trunc", rest / step), step, rest)
-        taken = b.select(b.compare("lt", taken, 0.0), taken + step, taken)
+        taken = b.select(taken < 0.0, taken + step, taken)
         left.set(b.select(active, taken, rest))
     result = b.select(valid | b.ne(x, x), left.get(), float("nan"))
     result = b.select(b.ne(y, y), y, result)
@@ -95,7 +95,7 @@ def remainder(b: Builder, x: SsaValue, y: SsaValue) -> SsaValue:
 
 def _exponent(b: Builder, x: SsaValue) -> SsaValue:
     """The exponent of a positive float64, denormals included, as a float."""
-    tiny = b.compare("lt", x, 2.0**-1022)
+    tiny = x < 2.0**-1022
     raw = b.bitcast(b.select(tiny, x * 2.0**54, x), I64.with_lanes(x.type.lanes))
     biased = b.bitcast(((raw >> 52) & 0x7FF) + 0x4338000000000000, x.type) - 1.5 * 2.0**52
     return biased - b.select(tiny, 54.0, b.value(x.type, 0.0))

@@ -49,7 +49,7 @@ def exp_halved(b: Builder, x: SsaValue, shift: float) -> SsaValue:
 
 def _exp_below(b: Builder, x: SsaValue, high: float, shift: float = 0.0) -> SsaValue:
     """`e^x * 2^shift`; of x above `high`, that of `high`."""
-    vanishes = b.compare("lt", x, -106.0 if is_single(x) else -748.0)
+    vanishes = x < (-106.0 if is_single(x) else -748.0)
     x = clamp_above(b, x, high)
     n, r = _reduced(b, x)
     p = polynomial(b, r, (1.0, 1.0, *(EXP_F32 if is_single(r) else EXP_F64)))
@@ -59,7 +59,7 @@ def _exp_below(b: Builder, x: SsaValue, high: float, shift: float = 0.0) -> SsaV
 def exp2(b: Builder, x: SsaValue) -> SsaValue:
     """2^x: float32 1 ulp, float64 1 ulp."""
     low, high = (-152.0, 130.0) if is_single(x) else (-1077.0, 1026.0)
-    vanishes = b.compare("lt", x, low)
+    vanishes = x < low
     x = clamp_above(b, x, high)
     n = b.unary("round", x)
     p = polynomial(b, x - n, (1.0, *(EXP2_F32 if is_single(x) else EXP2_F64)))
@@ -77,7 +77,7 @@ def quarter_expm1(b: Builder, x: SsaValue) -> SsaValue:
 
 def expm1(b: Builder, x: SsaValue) -> SsaValue:
     """e^x - 1: float32 2 ulp, float64 2 ulp, also near 0."""
-    tiny = b.compare("lt", b.unary("abs", x), 2.0 ** (-26 if is_single(x) else -55))
+    tiny = b.unary("abs", x) < 2.0 ** (-26 if is_single(x) else -55)
     return b.select(tiny, x, quarter_expm1(b, x) * 4.0)
 
 
@@ -113,4 +113,4 @@ def sinh(b: Builder, x: SsaValue) -> SsaValue:
 def cosh(b: Builder, x: SsaValue) -> SsaValue:
     """Hyperbolic cosine: float32 1.5 ulp, float64 1.5 ulp."""
     h = exp_halved(b, b.unary("abs", x), -1.0)
-    return h + b.binary("div", 0.25, h)
+    return h + 0.25 / h

@@ -34,7 +34,7 @@ def _split(b: Builder, x: SsaValue) -> tuple[SsaValue, SsaValue]:
     """Positive finite `x = 2^e (1 + f)`, `1 + f` between sqrt(1/2) and sqrt(2); e is a float."""
     single, word = is_single(x), bits_type(x)
     bits, bias = (23, 127) if single else (52, 1023)
-    tiny = b.compare("lt", x, 2.0 ** (1 - bias))
+    tiny = x < 2.0 ** (1 - bias)
     scaled = b.select(tiny, x * 2.0 ** (bits + 2), x)
     raw = b.bitcast(scaled, word)
     root = 0x3F3504F3 if single else 0x3FE6A09E667F3BCD
@@ -56,10 +56,8 @@ def _small_to_float(b: Builder, n: SsaValue, like: SsaValue) -> SsaValue:
 
 def _specials(b: Builder, x: SsaValue, result: SsaValue) -> SsaValue:
     """log of 0, of inf, of negative numbers and of NaN."""
-    result = b.select(b.compare("lt", x, _INF), result, x)
-    result = b.select(
-        b.compare("gt", x, 0.0), result, b.select(b.eq(x, 0.0), -_INF, b.value(x.type, _NAN))
-    )
+    result = b.select(x < _INF, result, x)
+    result = b.select(x > 0.0, result, b.select(b.eq(x, 0.0), -_INF, b.value(x.type, _NAN)))
     return result
 
 
@@ -123,18 +121,16 @@ def log1p(b: Builder, x: SsaValue) -> SsaValue:
     u = x + 1.0
     e, f = _split(b, u)
     # What adding 1 has rounded away, relative to u.
-    small = b.compare("lt", b.unary("abs", x), 1.0)
+    small = b.unary("abs", x) < 1.0
     lost = b.select(small, x - (u - 1.0), 1.0 - (u - x))
     result = _specials(b, u, _log_of(b, e, f, lost / u))
-    return b.select(
-        b.compare("lt", b.unary("abs", x), 2.0 ** (-24 if is_single(x) else -53)), x, result
-    )
+    return b.select(b.unary("abs", x) < 2.0 ** (-24 if is_single(x) else -53), x, result)
 
 
 def asinh(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse hyperbolic sine: float32 2 ulp, float64 2 ulp."""
     a = b.unary("abs", x)
-    big = b.compare("gt", a, 2.0**14 if is_single(x) else 2.0**28)
+    big = a > (2.0**14 if is_single(x) else 2.0**28)
     square = a * a
     small = a + square / (b.unary("sqrt", square + 1.0) + 1.0)
     result = log1p(b, b.select(big, a - 1.0, small))  # log(2a) = log1p(a - 1) + log 2
@@ -145,11 +141,11 @@ def asinh(b: Builder, x: SsaValue) -> SsaValue:
 def acosh(b: Builder, x: SsaValue) -> SsaValue:
     """Inverse hyperbolic cosine: float32 2 ulp, float64 3 ulp; NaN below 1."""
     t = x - 1.0
-    big = b.compare("gt", x, 2.0**14 if is_single(x) else 2.0**28)
+    big = x > (2.0**14 if is_single(x) else 2.0**28)
     small = t + b.unary("sqrt", b.fma(t, t, t * 2.0))
     result = log1p(b, b.select(big, t, small))  # log(2x) = log1p(x - 1) + log 2
     result = result + b.select(big, LN2[0], b.value(x.type, 0.0))
-    return b.select(b.compare("lt", x, 1.0), _NAN, result)
+    return b.select(x < 1.0, _NAN, result)
 
 
 def atanh(b: Builder, x: SsaValue) -> SsaValue:
@@ -205,7 +201,7 @@ def _power_of_pair(b: Builder, logarithm: Pair, y: SsaValue) -> SsaValue:
     y = clamp_below(b, clamp_above(b, y, 2.0**65), -(2.0**65))
     high = logarithm[0] * y
     low = b.fma(logarithm[1], y, b.fma(logarithm[0], y, -high))
-    inside = b.compare("lt", b.unary("abs", high), 1100.0)
+    inside = b.unary("abs", high) < 1100.0
     low = b.select(inside, low, 0.0)
     high = clamp_below(b, clamp_above(b, high, 1100.0), -1100.0)
     n = b.unary("round", high)
@@ -216,13 +212,13 @@ def _power_of_pair(b: Builder, logarithm: Pair, y: SsaValue) -> SsaValue:
 def _power_specials(b: Builder, x: SsaValue, y: SsaValue, a: SsaValue, size: SsaValue) -> SsaValue:
     zero, one = b.value(x.type, 0.0), b.value(x.type, 1.0)
     edge = b.eq(a, 0.0) | b.eq(a, _INF)
-    grows = b.eq(a, _INF) ^ b.compare("lt", y, 0.0)
+    grows = b.eq(a, _INF) ^ (y < 0.0)
     size = b.select(edge, b.select(grows, _INF, zero), size)
     whole = b.eq(b.unary("trunc", y), y)
     half = y * 0.5
     odd = whole & b.ne(b.unary("trunc", half), half)
     size = b.select(odd, b.binary("copysign", size, x), size)
-    forbidden = b.compare("lt", x, 0.0) & b.compare("lt", a, _INF) & b.unary("not", whole)
+    forbidden = (x < 0.0) & (a < _INF) & b.unary("not", whole)
     size = b.select(forbidden, _NAN, size)
     size = b.select(b.ne(x, x) | b.ne(y, y), _NAN, size)
     minus = b.eq(x, -1.0) & b.eq(b.unary("abs", y), _INF)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Literal, Operand, SsaValue
+from sardonyx.kernel.language.program import Operand, SsaValue
 from sardonyx.kernel.language.types import I32, I64, Type
 
 #: A number as an unevaluated sum of two, the second below the rounding of the first.
@@ -29,7 +29,7 @@ def bits_type(x: Operand) -> Type:
 
 def polynomial(b: Builder, x: SsaValue, coefficients: Sequence[float]) -> SsaValue:
     """Horner's scheme, lowest power first."""
-    total: Operand = Literal(x.type, coefficients[-1])
+    total: Operand = b.constant(x.type, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total = b.fma(total, x, coefficient)
     return total  # type: ignore[return-value]  # there is a term
@@ -37,12 +37,12 @@ def polynomial(b: Builder, x: SsaValue, coefficients: Sequence[float]) -> SsaVal
 
 def clamp_above(b: Builder, x: SsaValue, limit: float) -> SsaValue:
     """The smaller of the two; NaN stays."""
-    return b.select(b.compare("gt", x, limit), limit, x)
+    return b.select(x > limit, limit, x)
 
 
 def clamp_below(b: Builder, x: SsaValue, limit: float) -> SsaValue:
     """The larger of the two; NaN stays."""
-    return b.select(b.compare("lt", x, limit), limit, x)
+    return b.select(x < limit, limit, x)
 
 
 def rounded_bits(b: Builder, n: SsaValue) -> SsaValue:

@@ -77,14 +77,14 @@ def tan(b: Builder, x: SsaValue) -> SsaValue:
 def _arc(b: Builder, x: SsaValue, single: bool) -> tuple[SsaValue, SsaValue, SsaValue, SsaValue]:
     """Parts of asin and acos: |x| > 1/2, s, its correction, and `asin(s) - s`."""
     a = b.unary("abs", x)
-    big = b.compare("gt", a, 0.5)
+    big = a > 0.5
     folded = b.fma(a, -0.5, 0.5)
     z = b.select(big, folded, a * a)
     s = b.select(big, b.unary("sqrt", folded), a)
     rest = polynomial(b, z, tables.ASIN_F32 if single else tables.ASIN_F64) * z * s
     # the root's rounding error, over 2 s
     lost = b.fma(-s, s, folded) / (s + s)
-    lost = b.select(big & b.compare("gt", s, 0.0), lost, b.value(x.type, 0.0))
+    lost = b.select(big & (s > 0.0), lost, b.value(x.type, 0.0))
     return big, s, lost, rest
 
 
@@ -112,7 +112,7 @@ def acos(b: Builder, x: SsaValue) -> SsaValue:
 
 def _acos(b: Builder, x: SsaValue, single: bool) -> SsaValue:
     big, s, lost, rest = _arc(b, x, single)
-    minus = b.compare("lt", x, 0.0)
+    minus = x < 0.0
     near = _HALF_PI[0] - (sign_restored(b, x, s) - (_HALF_PI[1] - sign_restored(b, x, rest)))
     right = (s + (rest + lost)) * 2.0
     left = 2 * _HALF_PI[0] - (s * 2.0 - (2 * _HALF_PI[1] - (rest + lost) * 2.0))
@@ -122,8 +122,8 @@ def _acos(b: Builder, x: SsaValue, single: bool) -> SsaValue:
 def _octants(b: Builder, top: SsaValue, bottom: SsaValue, single: bool) -> SsaValue:
     """atan(top / bottom) of numbers that are not negative."""
     zero = b.value(top.type, 0.0)
-    steep = b.compare("gt", top, bottom * 2.414213562373095)
-    middle = b.compare("gt", top, bottom * 0.4142135623730951)
+    steep = top > bottom * 2.414213562373095
+    middle = top > bottom * 0.4142135623730951
     numerator = b.select(steep, -bottom, b.select(middle, top - bottom, top))
     denominator = b.select(steep, top, b.select(middle, top + bottom, bottom))
     t = numerator / denominator
@@ -153,13 +153,13 @@ def atan2(b: Builder, y: SsaValue, x: SsaValue) -> SsaValue:
     both = b.eq(top, infinity) & b.eq(bottom, infinity)
     top, bottom = b.select(both, one, top), b.select(both, one, bottom)
     # the sum of the two must not overflow
-    large = b.compare("gt", b.max(top, bottom), 2.0**1000)
+    large = b.max(top, bottom) > 2.0**1000
     shrink = b.select(large, 2.0**-100, one)
     top, bottom = top * shrink, bottom * shrink
     bottom = b.select(b.eq(top, 0.0) & b.eq(bottom, 0.0), one, bottom)
     size = _octants(b, top, bottom, single)
     turned = 2 * _HALF_PI[0] - (size - 2 * _HALF_PI[1])
-    left = b.compare("lt", b.binary("copysign", one, x), 0.0)
+    left = b.binary("copysign", one, x) < 0.0
     result = sign_restored(b, y, b.select(left, turned, size))
     result = b.select(b.ne(x, x) | b.ne(y, y), math.nan, result)
     return _narrow(b, result) if single else result

@@ -47,14 +47,14 @@ def bind() -> Program:
         array = b.load(PTR, items, i)
         rank = INPUT.read(b, record, "rank")
         with b.if_(b.ne(b.load(I64, array, TYPE_OFFSET // WORD), array_type)):
-            b.return_(b.binary("sub", -1, i))
+            b.return_(-1 - i)
         wrong = b.ne(b.load(I64, array, DESCR_OFFSET // WORD), INPUT.read(b, record, "descr"))
         found_rank = b.index_cast(b.load(I32, array, RANK_OFFSET // 4))
-        wrong = b.binary("or", wrong, b.ne(found_rank, rank))
+        wrong = wrong | b.ne(found_rank, rank)
         flags = b.load(I32, array, FLAGS_OFFSET // 4)
-        wrong = b.binary("or", wrong, b.ne(flags & NEEDED_FLAGS, NEEDED_FLAGS))
+        wrong = wrong | b.ne(flags & NEEDED_FLAGS, NEEDED_FLAGS)
         with b.if_(wrong):
-            b.return_(b.binary("sub", -1, i))
+            b.return_(-1 - i)
         b.store(b.load(I64, array, DATA_OFFSET // WORD), bases, INPUT.read(b, record, "buffer"))
         found = b.load(PTR, array, DIMS_OFFSET // WORD)
         known = b.offset(all_dims, INPUT.read(b, record, "first_axis"), WORD)

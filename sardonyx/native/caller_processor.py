@@ -35,21 +35,21 @@ def set_apart() -> Program:
     pool, processor = b.parameter("pool"), b.parameter("processor")
     mask, allowed = POOL.pointer(b, pool, "mask"), POOL.pointer(b, pool, "allowed")
     size = _system(b, pool, "getter_number", b.constant(I64, 0), MASK_WORDS * WORD, mask)
-    is_known = b.binary("and", b.compare("gt", size, 0), b.compare("ge", processor, 0))
+    is_known = (size > 0) & (processor >= 0)
     with b.if_(is_known):
         count = b.variable(0, I64)
         word, bit = b.parted(processor, b.constant(I64, 8 * WORD))
-        with b.for_(0, b.binary("div", size, WORD)) as k:
-            own = b.binary("shl", b.constant(I64, 1), bit)
+        with b.for_(0, size // WORD) as k:
+            own = b.constant(I64, 1) << bit
             own = b.select(b.eq(k, word), own, b.constant(I64, 0))
-            both = b.binary("and", b.load(I64, mask, k), b.load(I64, allowed, k))
-            others = b.binary("and", both, b.binary("xor", own, b.constant(I64, -1)))
+            both = b.load(I64, mask, k) & b.load(I64, allowed, k)
+            others = both & (own ^ b.constant(I64, -1))
             b.store(others, mask, k)
             count.set(count.get() + b.unary("popcount", others))
         workers = POOL.read(b, pool, "workers")
         with b.if_(count.get() >= workers), b.for_(0, workers) as k:
             thread = b.load(I64, POOL.pointer(b, pool, "identities"), k)
-            with b.if_(b.compare("gt", thread, 0)):  # 0 would be the caller
+            with b.if_(thread > 0):  # 0 would be the caller
                 _system(b, pool, "setter_number", thread, size, mask)
     b.return_()
     return b.program

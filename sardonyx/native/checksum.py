@@ -34,7 +34,7 @@ def checksum() -> Program:
     going = b.variable(1, I64, "going")
     with b.while_(lambda: b.ne(going.get(), 0)):
         number = b.atomic("add", b.parameter("next"), b.constant(I64, 1))
-        with b.if_(b.compare("lt", number, count)):
+        with b.if_(number < count):
             data = b.offset(b.parameter("data"), number, CHUNK_BYTES)
             first = b.iota(vector)
             states = [b.variable(first + _VECTOR_LANES * k, name="state") for k in range(_VECTORS)]
@@ -42,13 +42,13 @@ def checksum() -> Program:
                 for k, state in enumerate(states):
                     at = step * LANES + _VECTOR_LANES * k
                     word = b.load(vector, data, at, align_bytes=1)
-                    mixed = b.binary("mul", b.binary("xor", state.get(), word), _FACTOR)
-                    high, low = b.binary("shl", mixed, _TURN), b.binary("shr", mixed, 64 - _TURN)
-                    state.set(b.binary("or", high, low))
+                    mixed = (state.get() ^ word) * _FACTOR
+                    high, low = mixed << _TURN, mixed >> (64 - _TURN)
+                    state.set(high | low)
             for k, state in enumerate(states):
                 b.store(state.get(), b.parameter("states"), number * LANES + _VECTOR_LANES * k)
             done.set(done.get() + 1)
-            going.set(b.index_cast(b.compare("lt", done.get(), b.parameter("most"))))
+            going.set(b.index_cast(done.get() < b.parameter("most")))
         with b.else_():
             going.set(0)
     b.return_(done.get())

@@ -71,7 +71,7 @@ def place() -> Program:
     offsets = FRAME.pointer(b, frame, "offsets")
     with each(b, segment, "events") as k:
         buffer = b.load(I64, events, k)
-        with b.if_(b.compare("ge", buffer, 0)):
+        with b.if_(buffer >= 0):
             b.store(arena + b.load(I64, offsets, buffer), bases, buffer)
     resting = [SEGMENT.read(b, segment, name) for name in ("resting", "resting_end")]
     b.call("point", [frame, *resting])
@@ -91,7 +91,7 @@ def step() -> Program:
     command = COMMAND.at(b, IMAGE.pointer(b, image, "commands"), number)
     kind = COMMAND.read(b, command, "arguments")
     first, second, third = (COMMAND.read(b, command, x) for x in ("blocks", "cost", "scratch"))
-    following = b.binary("add", number, 1)
+    following = number + 1
     with b.if_(b.eq(kind, LAUNCH)):
         code = b.call("launch", [frame, number], I64)
         b.return_(b.select(b.eq(code, 0), following, NOT_LAUNCHED))
@@ -100,7 +100,7 @@ def step() -> Program:
     with b.if_(b.eq(kind, ENTER)):
         code = b.call("enter", [frame, first], I64)
         if code is not None:
-            with b.if_(b.compare("lt", code, 0)):
+            with b.if_(code < 0):
                 b.return_(code)
         b.return_(following)
     with b.if_(b.eq(kind, JUMP_UNLESS)):
@@ -131,7 +131,7 @@ def step() -> Program:
         b.return_(following)
     capacity = b.load(I64, FRAME.pointer(b, frame, "capacities"), first)
     grown = GROWN.at(b, IMAGE.pointer(b, image, "grown"), first)
-    with b.if_(b.binary("or", value < 0, value > LARGEST_BYTES)):
+    with b.if_((value < 0) | (value > LARGEST_BYTES)):
         FRAME.write(b, frame, "detail_a", GROWN.read(b, grown, "buffer"))
         FRAME.write(b, frame, "detail_b", value)
         FRAME.write(b, frame, "detail_c", BAD_SIZE)
@@ -160,7 +160,7 @@ def launch() -> Program:
     group = LAUNCHED.read(b, launched, "group")
     grid = b.min((blocks + group - 1) // group, LAUNCHED.read(b, launched, "most"))
     LAUNCHED.write(b, launched, "grid_xy", grid + (1 << 32))
-    is_early = b.compare("le", grid, LAUNCHED.read(b, launched, "early"))
+    is_early = grid <= LAUNCHED.read(b, launched, "early")
     LAUNCHED.write(b, launched, "count", b.select(is_early, b.value(I64, 1), 0))
     LAUNCHED.write(b, launched, "stream", LAUNCHER.read(b, launcher, "stream"))
     given: list[Operand] = [
@@ -216,14 +216,14 @@ def execute() -> Program:
     with_pool = b.ne(pool, b.constant(PTR, 0))
     spent = b.variable(0, I64)
     at, count = b.variable(FRAME.read(b, frame, "command")), IMAGE.read(b, image, "command_count")
-    with b.while_(lambda: b.compare("lt", at.get(), count)):
+    with b.while_(lambda: at.get() < count):
         number = at.get()
         command, job = COMMAND.at(b, commands, number), JOB.at(b, jobs, number)
         FRAME.write(b, frame, "context_command", number)
         kernel = COMMAND.pointer(b, command, "kernel")
         with b.if_(b.eq(kernel, b.constant(PTR, 0))):
             following = b.call("step", [frame, number, pool], I64)
-            with b.if_(b.compare("lt", following, 0)):
+            with b.if_(following < 0):
                 FRAME.write(b, frame, "command", number)
                 b.return_(following)
             at.set(following)
@@ -233,7 +233,7 @@ def execute() -> Program:
             given = b.offset(arguments, COMMAND.read(b, command, "arguments"), WORD)
             begin, blocks = FRAME.read(b, frame, "block"), JOB.read(b, job, "blocks")
             end = b.min(begin + JOB.read(b, job, "round"), blocks)
-            parallel = b.binary("and", with_pool, JOB.read(b, job, "threads") > 1)
+            parallel = with_pool & (JOB.read(b, job, "threads") > 1)
             with b.if_(parallel):
                 worth = FRAME.read(b, frame, "parallel_ns") > NS_WORTH_WAKING
                 given_all = [pool, frame, kernel, given, job, begin, end, b.index_cast(worth)]

@@ -45,9 +45,9 @@ def fits() -> Program:
             b.return_(not_again)
         wrong = b.ne(b.load(I64, array, DESCR_OFFSET // WORD), OUTPUT.read(b, row, "descr"))
         found_rank = b.index_cast(b.load(I32, array, RANK_OFFSET // 4))
-        wrong = b.binary("or", wrong, b.ne(found_rank, rank))
+        wrong = wrong | b.ne(found_rank, rank)
         flags = b.load(I32, array, FLAGS_OFFSET // 4)
-        wrong = b.binary("or", wrong, b.ne(flags & wanted_flags, wanted_flags))
+        wrong = wrong | b.ne(flags & wanted_flags, wanted_flags)
         with b.if_(wrong):
             b.return_(not_again)
         found = b.load(PTR, array, DIMS_OFFSET // WORD)

@@ -67,7 +67,7 @@ def replay() -> Program:
         with b.if_(b.ne(wide, 0)):
             if undo is not None:
                 undo()
-            b.return_(b.binary("add", wide, STEPS.index(name) << 32))
+            b.return_(wide + (STEPS.index(name) << 32))
 
     b.call("rewrite", [record])
     unsent = b.ne(REPLAY.read(b, record, "unsent"), 0)

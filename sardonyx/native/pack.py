@@ -32,7 +32,7 @@ def pack() -> Program:
     with each(b, segment, "sized") as k:
         buffer = b.load(I64, sized, k)
         size = b.load(I64, slots, b.load(I64, buffers, buffer))
-        wrong = b.binary("or", size < 0, size > LARGEST_BYTES)
+        wrong = (size < 0) | (size > LARGEST_BYTES)
         with b.if_(wrong):
             FRAME.write(b, frame, "detail_a", buffer)
             b.return_(b.constant(I64, BAD_SIZE))
@@ -40,10 +40,10 @@ def pack() -> Program:
     events = IMAGE.pointer(b, image, "events")
     with each(b, segment, "events") as k:
         event = b.load(I64, events, k)
-        begins = b.compare("ge", event, 0)
-        buffer = b.select(begins, event, b.binary("sub", -1, event))
+        begins = event >= 0
+        buffer = b.select(begins, event, -1 - event)
         size = b.load(I64, slots, b.load(I64, buffers, buffer))
-        rounded = size + (ALIGNMENT - 1) & -ALIGNMENT
+        rounded = (size + (ALIGNMENT - 1)) & -ALIGNMENT
         with b.if_(begins):
             packer.begin(buffer, rounded)
             with b.if_(packer.top.get() > LARGEST_BYTES):
@@ -86,18 +86,16 @@ class _Packer:
         best, best_size = b.variable(-1, I64), b.variable(LARGEST_BYTES * 2, I64)
         with b.for_(0, self.count.get()) as k:
             _, room = self._get(k)
-            better = b.binary(
-                "and", b.compare("ge", room, size), b.compare("lt", room, best_size.get())
-            )
+            better = (room >= size) & (room < best_size.get())
             best.set(b.select(better, k, best.get()))
             best_size.set(b.select(better, room, best_size.get()))
-        with b.if_(b.compare("ge", best.get(), 0)):
+        with b.if_(best.get() >= 0):
             offset, room = self._get(best.get())
             b.store(offset, self.offsets, buffer)
             with b.if_(b.eq(room, size)):
                 self._remove(best.get())
             with b.else_():
-                self._set(best.get(), b.binary("add", offset, size), b.binary("sub", room, size))
+                self._set(best.get(), offset + size, room - size)
         with b.else_():
             self._extend(buffer, size)
 
@@ -107,11 +105,11 @@ class _Packer:
         start = b.variable(self.top.get())
         with b.if_(self.count.get() > 0):
             offset, room = self._get(self.count.get() - 1)
-            with b.if_(b.eq(b.binary("add", offset, room), self.top.get())):
+            with b.if_(b.eq(offset + room, self.top.get())):
                 start.set(offset)
                 self.count.set(self.count.get() - 1)
         b.store(start.get(), self.offsets, buffer)
-        self.top.set(b.binary("add", start.get(), size))
+        self.top.set(start.get() + size)
 
     def end(self, buffer: Operand, size: Operand) -> None:
         """Leave a hole where a buffer was."""
@@ -120,9 +118,9 @@ class _Packer:
         after = b.variable(self.count.get())
         # The holes behind move up by one; joining takes that back.
         searching = b.variable(1, I64)
-        with b.while_(lambda: b.binary("and", after.get() > 0, b.ne(searching.get(), 0))):
+        with b.while_(lambda: (after.get() > 0) & b.ne(searching.get(), 0)):
             before, room = self._get(after.get() - 1)
-            with b.if_(b.compare("gt", before, offset)):
+            with b.if_(before > offset):
                 self._set(after.get(), before, room)
                 after.set(after.get() - 1)
             with b.else_():
@@ -133,11 +131,11 @@ class _Packer:
         with b.if_(here + 1 < self.count.get()):
             following, room = self._get(here + 1)
             with b.if_(b.eq(offset + size, following)):
-                self._set(here, offset, b.binary("add", size, room))
+                self._set(here, offset, size + room)
                 self._remove(here + 1)
         with b.if_(here > 0):
             before, room = self._get(here - 1)
             _, joined = self._get(here)
-            with b.if_(b.eq(b.binary("add", before, room), offset)):
-                self._set(here - 1, before, b.binary("add", room, joined))
+            with b.if_(b.eq(before + room, offset)):
+                self._set(here - 1, before, room + joined)
                 self._remove(here)

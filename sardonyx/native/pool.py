@@ -90,23 +90,19 @@ def claim() -> Program:
     grain = POOL.read(b, pool, "grain")
     table = POOL.pointer(b, pool, "portions")
     b.call("forget_kept", [context])
-    thread = b.binary("rem", b.load(I64, context, FIELDS["thread"] // 8), limit)
+    thread = b.load(I64, context, FIELDS["thread"] // 8) % limit
     number, seen = b.variable(thread * portions // limit, I64), b.variable(0, I64)
     with b.while_(lambda: seen.get() < portions):
         portion = PORTION.at(b, table, number.get())
         begin = b.load(I64, portion, PORTION["next"], ordering="relaxed")
-        stop = b.binary(
-            "or",
-            b.load(I64, cancel, ordering="relaxed"),
-            b.load(I64, fault, ordering="relaxed"),
-        )
-        left = b.binary("sub", PORTION.read(b, portion, "end"), begin)
+        stop = b.load(I64, cancel, ordering="relaxed") | b.load(I64, fault, ordering="relaxed")
+        left = PORTION.read(b, portion, "end") - begin
         with b.if_(b.ne(stop, 0)):
             seen.set(portions)
         with b.else_():
             with b.if_(left < 1):
                 seen.set(seen.get() + 1)
-                number.set(b.binary("rem", number.get() + 1, portions))
+                number.set((number.get() + 1) % portions)
             with b.else_():
                 end = begin + b.min(b.max(left // share, 1), grain)
                 found = b.compare_exchange(PORTION.place(b, portion, "next"), begin, end)
@@ -128,14 +124,14 @@ def worker() -> Program:
         before = _add(b, pool, "active", 1)
         with b.if_(b.ne(_load(b, pool, "open"), 0)):
             # The caller has a seat as well; `limit` is valid only while the command is open.
-            seated = b.compare("lt", before, POOL.read(b, pool, "limit") - 1)
+            seated = before < POOL.read(b, pool, "limit") - 1
             with b.if_(seated):
                 for field in ("fault", "command", "functions", "cancel"):
                     value = POOL.read(b, pool, field)
                     b.store(value, context, FIELDS[field] // 8)
                 b.call("claim", [pool, context])
         left = _add(b, pool, "active", -1)
-        last = b.binary("and", b.eq(left, 1), b.ne(_load(b, pool, "joining"), 0))
+        last = b.eq(left, 1) & b.ne(_load(b, pool, "joining"), 0)
         with b.if_(last):
             _wake(b, pool, "active", b.constant(I64, 1))
     b.return_()
@@ -186,9 +182,9 @@ def fork_join() -> Program:
     _exchange(b, pool, "open", 1)
     _add(b, pool, "generation", 1)
     enough = JOB.read(b, job, "cost") > NS_WORTH_WAKING
-    enough = b.binary("or", enough, b.ne(b.parameter("worth"), 0))
-    asleep = b.compare("gt", _load(b, pool, "sleepers"), 0)
-    with b.if_(b.binary("and", enough, asleep)):
+    enough = enough | b.ne(b.parameter("worth"), 0)
+    asleep = _load(b, pool, "sleepers") > 0
+    with b.if_(enough & asleep):
         keep_apart(b, pool)
         _wake(b, pool, "generation", threads - 1)
     b.call("claim", [pool, FRAME.place(b, frame, "context_fault")])
@@ -202,7 +198,7 @@ def _divide(b: Builder, pool: Operand, begin: Operand, end: Operand, threads: Op
     """Divide the blocks of a command into portions."""
     table, count = POOL.pointer(b, pool, "portions"), b.min(threads, MOST_PORTIONS)
     POOL.write(b, pool, "portion_count", count)
-    blocks = b.binary("sub", end, begin)
+    blocks = end - begin
     with b.for_(0, count) as k:
         portion = PORTION.at(b, table, k)
         PORTION.write(b, portion, "next", begin + blocks * k // count)

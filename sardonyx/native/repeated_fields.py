@@ -28,39 +28,39 @@ def read_integers() -> Program:
         result=I64,
     )
     data, out = b.parameter("data"), b.parameter("out")
-    last = b.binary("sub", b.parameter("size"), LOADED)
+    last = b.parameter("size") - LOADED
     position, count = b.variable(0, I64, "position"), b.variable(0, I64, "count")
     going = b.variable(1, I64, "going")
 
     def may_go() -> Operand:
-        return b.binary("and", b.ne(going.get(), 0), b.compare("le", position.get(), last))
+        return b.ne(going.get(), 0) & (position.get() <= last)
 
     with b.while_(may_go):
         at = position.get()
         tag = b.index_cast(b.load(U8, data, at))
-        word = b.load(I64, b.offset(data, b.binary("add", at, 1)), align_bytes=1)
+        word = b.load(I64, b.offset(data, at + 1), align_bytes=1)
         # One byte or two, told apart without a jump: which it is cannot be foreseen.
-        more = b.binary("and", b.binary("shr", word, 7), 1)
-        high = b.binary("and", b.binary("shr", word, 1), b.binary("mul", more, 0x7F << 7))
-        value = b.variable(b.binary("or", b.binary("and", word, 0x7F), high), name="value")
-        step = b.variable(b.binary("add", more, 2), name="step")
+        more = (word >> 7) & 1
+        high = (word >> 1) & (more * (0x7F << 7))
+        value = b.variable((word & 0x7F) | high, name="value")
+        step = b.variable(more + 2, name="step")
         good = b.variable(b.index_cast(b.eq(tag, b.parameter("tag"))), name="good")
-        with b.if_(b.eq(b.binary("and", word, 0x8080), 0x8080)):
-            ends = b.binary("and", b.unary("not", word), _LASTS)
+        with b.if_(b.eq(word & 0x8080, 0x8080)):
+            ends = b.unary("not", word) & _LASTS
             # There are 8 k - 1 bits below the last bit of byte number k, and the tag before all.
-            below = b.binary("sub", b.binary("and", ends, b.binary("sub", 0, ends)), 1)
-            digits = b.binary("and", b.binary("and", word, below), _DIGITS)
-            value.set(b.binary("and", digits, 0x7F))
+            below = (ends & (0 - ends)) - 1
+            digits = word & below & _DIGITS
+            value.set(digits & 0x7F)
             for k in range(1, 4):
-                part = b.binary("and", b.binary("shr", digits, k), 0x7F << 7 * k)
-                value.set(b.binary("or", value.get(), part))
-            step.set(b.binary("add", b.binary("shr", b.unary("popcount", below), 3), 2))
-            good.set(b.binary("and", good.get(), b.index_cast(b.ne(ends, 0))))
+                part = (digits >> k) & (0x7F << (7 * k))
+                value.set(value.get() | part)
+            step.set((b.unary("popcount", below) >> 3) + 2)
+            good.set(good.get() & b.index_cast(b.ne(ends, 0)))
         b.store(b.convert(value.get(), I32), out, count.get())
         going.set(good.get())
         with b.if_(b.ne(good.get(), 0)):
-            position.set(b.binary("add", at, step.get()))
-            count.set(b.binary("add", count.get(), 1))
+            position.set(at + step.get())
+            count.set(count.get() + 1)
     b.store(position.get(), b.parameter("used"))
     b.return_(count.get())
     return b.program
@@ -83,30 +83,30 @@ def read_texts() -> Program:
     known, going = b.variable(0, I64, "known"), b.variable(1, I64, "going")
 
     def may_go() -> Operand:
-        left = b.binary("sub", size, position.get())
-        return b.binary("and", b.ne(going.get(), 0), b.compare("ge", left, 2))
+        left = size - position.get()
+        return b.ne(going.get(), 0) & (left >= 2)
 
     with b.while_(may_go):
         at = position.get()
         tag = b.index_cast(b.load(U8, data, at))
-        length = b.index_cast(b.load(U8, data, b.binary("add", at, 1)))
-        start = b.binary("add", at, 2)
-        after = b.binary("add", start, length)
-        short = b.binary("and", b.compare("lt", length, 128), b.compare("le", after, size))
+        length = b.index_cast(b.load(U8, data, at + 1))
+        start = at + 2
+        after = start + length
+        short = (length < 128) & (after <= size)
         going.set(0)
-        with b.if_(b.binary("and", b.eq(tag, b.parameter("tag")), short)):
+        with b.if_(b.eq(tag, b.parameter("tag")) & short):
             code = b.variable(known.get(), name="code")
             with b.for_(0, known.get()) as k:
                 same = _is_same(b, data, start, length, table, k)
                 code.set(b.select(same, k, code.get()))
-            with b.if_(b.compare("lt", code.get(), MOST_TEXTS)):
+            with b.if_(code.get() < MOST_TEXTS):
                 with b.if_(b.eq(code.get(), known.get())):
-                    row = b.binary("mul", code.get(), 2)
+                    row = code.get() * 2
                     b.store(start, table, row)
-                    b.store(length, table, b.binary("add", row, 1))
-                    known.set(b.binary("add", known.get(), 1))
+                    b.store(length, table, row + 1)
+                    known.set(known.get() + 1)
                 b.store(b.convert(code.get(), I8), b.parameter("codes"), count.get())
-                count.set(b.binary("add", count.get(), 1))
+                count.set(count.get() + 1)
                 position.set(after)
                 going.set(1)
     b.store(known.get(), table, 2 * MOST_TEXTS)
@@ -119,13 +119,11 @@ def _is_same(
     b: Builder, data: Operand, start: Operand, length: Operand, table: Operand, k: Operand
 ) -> Operand:
     """Whether a text is number `k` of the table."""
-    row = b.binary("mul", k, 2)
+    row = k * 2
     other = b.load(I64, table, row)
-    differs = b.variable(
-        b.index_cast(b.ne(b.load(I64, table, b.binary("add", row, 1)), length)), name="differs"
-    )
+    differs = b.variable(b.index_cast(b.ne(b.load(I64, table, row + 1), length)), name="differs")
     with b.if_(b.eq(differs.get(), 0)), b.for_(0, length) as j:
-        mine = b.load(U8, data, b.binary("add", start, j))
-        its = b.load(U8, data, b.binary("add", other, j))
-        differs.set(b.binary("or", differs.get(), b.index_cast(b.ne(mine, its))))
+        mine = b.load(U8, data, start + j)
+        its = b.load(U8, data, other + j)
+        differs.set(differs.get() | b.index_cast(b.ne(mine, its)))
     return b.eq(differs.get(), 0)

@@ -49,7 +49,7 @@ def _fail_if(b: Builder, frame: Operand, test: Operand, code: int, number: Opera
 
 
 def _outside(b: Builder, value: Operand, high: Operand | int) -> Operand:
-    return b.binary("or", b.compare("lt", value, 0), b.compare("gt", value, high))
+    return (value < 0) | (value > high)
 
 
 def evaluate() -> Program:
@@ -69,7 +69,7 @@ def evaluate() -> Program:
         value = b.variable(0, I64)
         with b.if_(b.eq(operation, MULTIPLY)):
             # In floating point a product cannot wrap, and is too large if the exact one is.
-            estimate = b.binary("mul", b.convert(left, F64), b.convert(right, F64))
+            estimate = b.convert(left, F64) * b.convert(right, F64)
             _fail_if(b, frame, _outside_float(b, estimate), OVERFLOW, k)
             value.set(left * right)
         with b.else_():
@@ -79,14 +79,14 @@ def evaluate() -> Program:
                 with b.if_(b.eq(operation, FLOORDIV)):
                     _fail_if(b, frame, right < 1, DIVISION, k)
                     quotient = left // right
-                    inexact = b.compare("lt", left - quotient * right, 0)
+                    inexact = left - quotient * right < 0
                     value.set(quotient - b.index_cast(inexact))
                 with b.else_():
                     largest = b.eq(operation, MAXIMUM)
                     value.set(b.select(largest, b.max(left, right), b.min(left, right)))
         result = value.get()
-        beyond = b.compare("ge", result, LIMIT)
-        beyond = b.binary("or", beyond, b.compare("le", result, -LIMIT))
+        beyond = result >= LIMIT
+        beyond = beyond | (result <= -LIMIT)
         _fail_if(b, frame, beyond, OVERFLOW, k)
         b.store(result, slots, INSTRUCTION.read(b, step, "result"))
     b.return_(b.constant(I64, DONE))
@@ -94,7 +94,7 @@ def evaluate() -> Program:
 
 
 def _outside_float(b: Builder, value: Operand) -> Operand:
-    return b.compare("ge", b.unary("abs", value), float(LIMIT))
+    return b.unary("abs", value) >= float(LIMIT)
 
 
 def check() -> Program:
@@ -134,7 +134,7 @@ def schedule() -> Program:
         blocks = b.load(I64, slots, COMMAND.read(b, command, "blocks"))
         scratch = b.load(I64, slots, COMMAND.read(b, command, "scratch"))
         cost = b.max(b.load(I64, slots, COMMAND.read(b, command, "cost")), 0)
-        wrong = b.binary("or", blocks < 0, _outside(b, scratch, LARGEST_BYTES))
+        wrong = (blocks < 0) | _outside(b, scratch, LARGEST_BYTES)
         _fail_if(b, frame, wrong, BAD_BLOCKS, k)
         wanted = b.min(cost // NS_PER_THREAD + 1, blocks)
         threads = b.min(wanted, most)
@@ -212,7 +212,7 @@ def enter() -> Program:
     measures, needed = (IMAGE.pointer(b, image, name) for name in ("measures", "needed"))
     is_remote = reads(b, frame)
     first, end = (SEGMENT.read(b, segment, name) for name in ("measures", "measures_end"))
-    with b.if_(b.binary("and", is_remote, first < end)):
+    with b.if_(is_remote & (first < end)):
         with b.for_(first, end) as k:
             fetched(b, frame, _measured(b, bases, slots, MEASURE.at(b, measures, k)), k, WORD)
         return_unless_there(b, frame)
@@ -225,7 +225,7 @@ def enter() -> Program:
         value = b.load(I64, place.get())
         low = b.load(I64, slots, MEASURE.read(b, measure, "low"))
         high = b.load(I64, slots, MEASURE.read(b, measure, "high"))
-        with b.if_(b.binary("or", value < low, value > high)):
+        with b.if_((value < low) | (value > high)):
             FRAME.write(b, frame, "detail_a", k)
             FRAME.write(b, frame, "detail_b", value)
             FRAME.write(b, frame, "detail_c", BAD_MEASURE)
@@ -250,7 +250,7 @@ def enter() -> Program:
         FRAME.read(b, frame, "context_scratch_bytes"),
     )
     lacking = STATE.read(b, state, "arena_bytes") > STATE.read(b, state, "capacity")
-    _ask_if(b, frame, b.binary("or", lacking, scratch > room), NEED_MEMORY)
+    _ask_if(b, frame, lacking | (scratch > room), NEED_MEMORY)
     with b.if_(b.ne(SEGMENT.read(b, segment, "later"), 0)):
         _ask_if(b, frame, b.eq(STATE.read(b, state, "given"), 0), NEED_RESULTS)
     with b.if_(b.ne(STATE.read(b, state, "dirty"), 0)):

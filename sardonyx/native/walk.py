@@ -35,11 +35,7 @@ from sardonyx.native.layout import (
 def _stopped(b: Builder, frame: Operand) -> Operand:
     """Not 0 once the run is cancelled or a kernel has met a fault."""
     cancel, fault = FRAME.pointer(b, frame, "cancel"), FRAME.place(b, frame, "fault")
-    return b.binary(
-        "or",
-        b.load(I64, cancel, ordering="relaxed"),
-        b.load(I64, fault, ordering="relaxed"),
-    )
+    return b.load(I64, cancel, ordering="relaxed") | b.load(I64, fault, ordering="relaxed")
 
 
 def forget_kept() -> Program:
@@ -70,9 +66,9 @@ def serial() -> Program:
     first, last, grain = (b.parameter(x) for x in words)
     b.call("forget_kept", [b.parameter("context")])
     start = b.variable(first)
-    with b.while_(lambda: b.compare("lt", start.get(), last)):
+    with b.while_(lambda: start.get() < last):
         begin = start.get()
-        end = b.min(b.binary("add", begin, grain), last)
+        end = b.min(begin + grain, last)
         b.call(kernel, [arguments, begin, end, b.parameter("context")])
         start.set(b.select(b.eq(_stopped(b, frame), 0), end, last))
     b.return_()
@@ -83,7 +79,7 @@ def _part(b: Builder, frame: Operand, command: Operand, number: Operand) -> tupl
     """The record of one of a command's parts, and the place of its position."""
     image = FRAME.pointer(b, frame, "image")
     record = COMMAND.at(b, IMAGE.pointer(b, image, "commands"), command)
-    which = b.binary("add", COMMAND.read(b, record, "blocks"), number)
+    which = COMMAND.read(b, record, "blocks") + number
     part = PART.at(b, IMAGE.pointer(b, image, "parts"), which)
     return part, b.offset(FRAME.pointer(b, frame, "positions"), which, WORD)
 
@@ -116,7 +112,7 @@ def worth() -> Program:
                 job = JOB.at(b, jobs, c)
                 cost = JOB.read(b, job, "cost")
                 # A walk goes through whole kernels; a run must return to Python before.
-                with b.if_(b.compare("ge", cost, NS_PER_ROUND)):
+                with b.if_(cost >= NS_PER_ROUND):
                     b.return_(b.constant(I64, 0))
                 threads = b.max(JOB.read(b, job, "threads"), 1)
                 blocks = b.max(JOB.read(b, job, "blocks"), 1)
@@ -127,19 +123,19 @@ def worth() -> Program:
                 alone.set(alone.get() + all_blocks)
                 shared.set(shared.get() + b.max(cost, uneven) + join)
         trips = b.convert(b.load(I64, slots, PART.read(b, part, "trips")), F64)
-        all_alone = b.binary("mul", b.convert(alone.get(), F64), trips)
-        whole.set(b.binary("add", whole.get(), all_alone))
+        all_alone = b.convert(alone.get(), F64) * trips
+        whole.set(whole.get() + all_alone)
         longest.set(b.max(longest.get(), all_alone))
-        all_shared = b.binary("mul", b.convert(shared.get(), F64), trips)
-        sharing.set(b.binary("add", sharing.get(), all_shared))
+        all_shared = b.convert(shared.get(), F64) * trips
+        sharing.set(sharing.get() + all_shared)
     able = b.convert(b.min(count, IMAGE.read(b, image, "branches")), F64)
-    apart = b.max(longest.get(), b.binary("div", whole.get(), able))
+    apart = b.max(longest.get(), whole.get() // able)
     # A run of much other work for all threads wakes them in any case.
-    asleep = b.compare("gt", POOL.read(b, pool, "sleepers"), 0)
-    idle = b.compare("le", FRAME.read(b, frame, "parallel_ns"), NS_WORTH_WAKING)
-    waking = b.binary("and", asleep, idle)
+    asleep = POOL.read(b, pool, "sleepers") > 0
+    idle = FRAME.read(b, frame, "parallel_ns") <= NS_WORTH_WAKING
+    waking = asleep & idle
     least = b.select(waking, b.value(I64, NS_WORTH_WAKING), 2 * NS_PER_JOIN)
-    better = b.compare("lt", b.binary("add", apart, b.convert(least, F64)), sharing.get())
+    better = apart + b.convert(least, F64) < sharing.get()
     with b.if_(better):
         b.return_(b.convert(b.min(whole.get(), float(NS_PER_ROUND)), I64))
     b.return_(b.constant(I64, 0))
@@ -162,7 +158,7 @@ def walk() -> Program:
         last = PART.read(b, part, "end")
         at, spent = b.variable(b.load(I64, place)), b.variable(0, I64)
         going = b.variable(1, I64)
-        with b.while_(lambda: b.binary("and", at.get() < last, b.ne(going.get(), 0))):
+        with b.while_(lambda: (at.get() < last) & b.ne(going.get(), 0)):
             number = at.get()
             command, job = COMMAND.at(b, commands, number), JOB.at(b, jobs, number)
             kernel = COMMAND.pointer(b, command, "kernel")
@@ -181,7 +177,7 @@ def walk() -> Program:
                 b.call("serial", [frame, kernel, given, b.constant(I64, 0), blocks, grain, context])
                 spent.set(spent.get() + JOB.read(b, job, "cost") * JOB.read(b, job, "threads"))
                 at.set(number + 1)
-            pause = b.binary("or", spent.get() > NS_PER_ROUND, b.ne(_stopped(b, frame), 0))
+            pause = (spent.get() > NS_PER_ROUND) | b.ne(_stopped(b, frame), 0)
             with b.if_(pause):
                 going.set(0)
         b.store(at.get(), place)

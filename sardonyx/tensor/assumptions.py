@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.integer import known_equal
 from sardonyx.base.settings import Setting
@@ -70,7 +70,7 @@ def assume_several(size: Dim, what: str) -> bool:
 
     A run that finds it to be 1 says so with the condition's name, and gets a plan of its own.
     """
-    several = integer.minimum(sizes.multiply(size - 1, size - 1), 1)
+    several = integer.minimum((size - 1) * (size - 1), 1)
     if repr(several) in _ones.get():
         assume_equal(size, 1, "squeeze", what)
         return False

@@ -20,7 +20,7 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor.noted_checks import may_divide_by_zero, may_refuse
 from sardonyx.tensor.operations import CHECKS
-from sardonyx.tensor.scalar import Scalar, compare, constant, make_node
+from sardonyx.tensor.scalar import Scalar, constant, make_node
 from sardonyx.tensor.tensor import Buffer, Call, Tensor
 from sardonyx.tensor.traverse import bodies_of, held_in, loads_of, parts_of, topological
 
@@ -70,7 +70,7 @@ def with_checks(x: Scalar, checks: Checks) -> Scalar:
         if check not in checks_of(x):
             # It is always passed, and so the other value never taken.
             low = check.arguments[1] if check.op == "check_range" else 0
-            passed, other = compare("ge", check, low), constant(1, x.dtype)
+            passed, other = check >= low, constant(1, x.dtype)
             x = make_node("select", x.dtype, (passed, x, other))
     return x
 

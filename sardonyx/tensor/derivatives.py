@@ -81,7 +81,7 @@ def _extreme(op: str) -> Rule:
 
 def _power(y: Scalar, a: Scalar, b: Scalar) -> tuple[Scalar | None, ...]:
     by_base = b * binary("pow", a, b - 1.0)
-    by_exponent = select(compare("gt", a, 0.0), y * unary("log", a), 0.0)
+    by_exponent = select(a > 0.0, y * unary("log", a), 0.0)
     return by_base, by_exponent
 
 

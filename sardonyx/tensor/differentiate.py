@@ -230,5 +230,5 @@ def _scattered(load: Scalar, shape: Shape, extents: Shape, summand: Scalar) -> T
 
 def _inside(place: Scalar, extent: Dim) -> Scalar:
     """An index that may lie outside where its load is not chosen, and 0 is added."""
-    last = scalar.size(sizes.add(extent, -1))
+    last = scalar.size(extent - 1)
     return scalar.binary("max", scalar.binary("min", place, last), 0)

@@ -86,10 +86,10 @@ def _dim_of_different(a: Dim, b: Dim) -> Dim:
 
 def _undecided_dim(a: Dim, b: Dim) -> Dim:
     """The common size of two axes of which a run may find that one has size 1."""
-    fits = sizes.multiply(sizes.multiply(a - 1, b - 1), a - b)
+    fits = (a - 1) * (b - 1) * (a - b)
     assume_equal(fits, 0, "broadcast", "The sizes of an axis do not fit")
     longer, shorter = integer.maximum(a, b), integer.minimum(a, b)
-    return sizes.multiply(longer, integer.minimum(shorter, 1))
+    return longer * integer.minimum(shorter, 1)
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -151,7 +151,7 @@ def broadcast_index(extent: Dim, index: Dim) -> Dim:
         return index
     if known_equal(extent, atom.arguments[0]):
         return index
-    return sizes.multiply(index, integer.minimum(extent - 1, 1))
+    return index * integer.minimum(extent - 1, 1)
 
 
 def elementwise(body: Callable[..., Scalar], *operands: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ def known_tensor(elements: Sequence[Dim], shape: Shape, dtype: DType) -> Tensor:
     def pick(*at: Dim) -> Scalar:
         position: Dim = 0
         for i, extent in zip(at, shape, strict=True):
-            position = sizes.add(sizes.multiply(position, extent), i)
+            position = position * extent + i
         value = values[-1]
         for number in range(len(values) - 2, -1, -1):
             here = scalar.compare("eq", scalar.size(position), number)

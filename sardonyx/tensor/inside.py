@@ -149,7 +149,7 @@ def _fact(condition: Scalar, holds: bool) -> tuple[Dim, ...]:
     left, right = map(whole_number, condition.arguments)
     if left is None or right is None:
         return ()
-    return _AT_LEAST_ZERO[condition.op](sizes.subtract(left, right), holds)
+    return _AT_LEAST_ZERO[condition.op](left - right, holds)
 
 
 #: Comparison of two numbers -> what is not negative, given their difference and whether it holds.
@@ -197,12 +197,12 @@ def _check(
 ) -> None:
     for excess in _excesses(index, extent, known, equal):
         what = f"An index {index!r} leaves an axis of size {extent!r}"
-        assume_equal(sizes.multiply(_runs(loops), excess), 0, where, what)
+        assume_equal(_runs(loops) * excess, 0, where, what)
 
 
 def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim]) -> Iterator[Dim]:
     """By how much an index may leave its axis, at each corner where that is not known to be 0."""
-    beyond = sizes.subtract(sizes.add(extent, -1), index)
+    beyond = extent - 1 - index
     is_loaded = bool(sizes.opaque_in(index))  # such has no value for an empty axis
     open_ends = [
         which for which, room in enumerate((index, beyond)) if not _is_fact(room, known.facts)
@@ -270,10 +270,8 @@ def _follows_from_cases(dim: Size, depth: int) -> bool:
     for rule, forms in ((all, (("max", -1), ("min", 1))), (any, (("min", -1), ("max", 1)))):
         for monomial, coefficient in dim.terms:
             if len(monomial) == 1 and (monomial[0].kind, coefficient) in forms:
-                rest = sizes.subtract(dim, sizes.of_monomial(monomial, coefficient))
-                cases = [
-                    sizes.add(rest, sizes.multiply(x, coefficient)) for x in monomial[0].arguments
-                ]
+                rest = dim - sizes.of_monomial(monomial, coefficient)
+                cases = [rest + x * coefficient for x in monomial[0].arguments]
                 cases.sort(key=_is_symbolic)  # what is a number takes no time
                 return rule(_never_negative(x, depth - 1) for x in cases)
     return False
@@ -306,7 +304,7 @@ def _variables(index: Dim) -> list[Atom] | None:
 def _ends(index: Dim, atom: Atom) -> tuple[list[Dim], list[Dim]]:
     """Values of a variable that make an index smallest, and largest."""
     low: Dim = 0
-    high = sizes.add(atom.arguments[0], -1)
+    high = atom.arguments[0] - 1
     if atom.kind == "opaque":
         # Where the axis is empty there is no value at all, and these two are not in order.
         return list(atom.arguments), list(atom.arguments)
@@ -377,9 +375,9 @@ def _at_least(dim: Dim) -> Dim:
         if len(monomial) == 1 and monomial[0].kind == "floordiv":
             numerator, divisor = monomial[0].arguments
             if isinstance(divisor, int) and coefficient % divisor == 0:
-                bound = numerator if coefficient < 0 else sizes.add(numerator, 1 - divisor)
-                term = sizes.multiply(bound, coefficient // divisor)
-        result = sizes.add(result, term)
+                bound = numerator if coefficient < 0 else numerator + (1 - divisor)
+                term = bound * (coefficient // divisor)
+        result = result + term
     return result
 
 

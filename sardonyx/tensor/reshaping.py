@@ -17,7 +17,7 @@ def _prefixes(shape: Shape) -> list[tuple[int, Dim]]:
     count: Dim = 1
     for axis, size in enumerate(shape):
         if size != 1:
-            count = sizes.multiply(count, size)
+            count = count * size
             found.append((axis, count))
     return found
 
@@ -53,7 +53,7 @@ def source_indices(old: Shape, new: Shape, at: Sequence[Dim]) -> tuple[Dim, ...]
             continue
         position: Dim = 0
         for axis in new_axes:
-            position = sizes.add(sizes.multiply(position, new[axis]), at[axis])
+            position = position * new[axis] + at[axis]
         for number in range(len(old_axes) - 1, 0, -1):
             axis = old_axes[number]
             source[axis] = integer.modulo(position, old[axis])

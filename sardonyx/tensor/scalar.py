@@ -270,14 +270,14 @@ def unary(op: str, x: Scalar) -> Scalar:
         return constant(not x.payload, dtypes.BOOL)
     whole = whole_number(x)
     if op == "neg" and whole is not None:
-        return size(sizes.multiply(whole, -1))
+        return size(-whole)
     return make_node(op, x.dtype, (x,))
 
 
 #: Integer operations that symbolic integers have too.
 SYMBOLIC: dict[str, Callable[[Dim, Dim], Dim]] = {
     "add": sizes.add,
-    "sub": lambda a, b: sizes.add(a, sizes.multiply(b, -1)),
+    "sub": sizes.subtract,
     "mul": sizes.multiply,
     "min": integer.minimum,
     "max": integer.maximum,
@@ -300,7 +300,7 @@ def binary(op: str, a: object, b: object) -> Scalar:
     if left is not None and right is not None:
         if op in SYMBOLIC:
             return size(SYMBOLIC[op](left, right))
-        positive = integer.is_nonnegative(left) and integer.is_nonnegative(sizes.add(right, -1))
+        positive = integer.is_nonnegative(left) and integer.is_nonnegative(right - 1)
         if op in ("div", "rem") and (
             positive or (isinstance(right, int) and right > 0 and positive)
         ):
@@ -357,10 +357,10 @@ def decide(op: str, a: Dim, b: Dim) -> bool | None:
     if op in ("gt", "le"):
         greater = decide("lt", b, a)
         return greater if greater is None or op == "gt" else not greater
-    difference = sizes.add(b, sizes.multiply(a, -1))  # lt: b - a > 0; ge: b - a <= 0
-    if integer.is_nonnegative(sizes.add(difference, -1)):
+    difference = b - a  # lt: b - a > 0; ge: b - a <= 0
+    if integer.is_nonnegative(difference - 1):
         return op == "lt"
-    if integer.is_nonnegative(sizes.multiply(difference, -1)):
+    if integer.is_nonnegative(-difference):
         return op == "ge"
     return None
 

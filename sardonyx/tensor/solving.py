@@ -62,7 +62,7 @@ def _position(at: Shape, shape: Shape) -> Dim:
     """The row-major position of an element."""
     position: Dim = 0
     for i, extent in zip(at, shape, strict=True):
-        position = sizes.add(sizes.multiply(position, extent), i)
+        position = position * extent + i
     return position
 
 
@@ -128,20 +128,20 @@ class _Solver:
         for atom in present:
             linear = sizes.coefficient_of(i, atom)
             if linear is not None and isinstance(linear[0], int) and linear[0]:
-                self._solve(atom, linear[0], sizes.add(wanted, sizes.multiply(linear[1], -1)))
+                self._solve(atom, linear[0], wanted - linear[1])
                 return True
         return False
 
     def _solve(self, atom: Atom, coefficient: int, value: Dim) -> None:
         """Note that coefficient * atom = value."""
         step = abs(coefficient)
-        value = sizes.multiply(value, 1 if coefficient > 0 else -1)
+        value = value * (1 if coefficient > 0 else -1)
         quotient = integer.floordiv(value, step)
         conditions = len(self.equal) + len(self.ordered)
         if step != 1 and known_equal(rest := integer.modulo(value, step), 0) is not True:
             self.equal.append((rest, 0))
-        for low, high in ((0, quotient), (quotient, sizes.add(atom.arguments[0], -1))):
-            if not integer.is_nonnegative(sizes.add(high, sizes.multiply(low, -1))):
+        for low, high in ((0, quotient), (quotient, atom.arguments[0] - 1)):
+            if not integer.is_nonnegative(high - low):
                 self.ordered.append((low, high))
         if len(self.equal) + len(self.ordered) > conditions:
             self.guarded.add(atom)

@@ -342,11 +342,11 @@ def _computed(function: Callable[..., object], dtype: DType, *operands: Element)
 def _checked(value: Element, extent: Dim) -> Dim:
     if isinstance(value, float):
         raise Unknown
-    last = sizes.add(extent, -1)
+    last = extent - 1
     if integer.is_nonnegative(value) and integer.is_nonnegative(last - value):
         return value
-    if integer.is_nonnegative(-1 - value) and integer.is_nonnegative(sizes.add(value, extent)):
-        return sizes.add(value, extent)
+    if integer.is_nonnegative(-1 - value) and integer.is_nonnegative(value + extent):
+        return value + extent
     raise Unknown
 
 
@@ -445,9 +445,9 @@ def _unary(op: str, a: Element, dtype: DType) -> Element:
     if isinstance(a, float):
         raise Unknown
     if op == "neg":
-        return _wrapped(sizes.multiply(a, -1), dtype)
+        return _wrapped(-a, dtype)
     if op == "abs":
-        return _wrapped(integer.maximum(a, sizes.multiply(a, -1)), dtype)
+        return _wrapped(integer.maximum(a, -a), dtype)
     if op == "sign" and isinstance(a, int):
         return (a > 0) - (a < 0)
     raise Unknown

@@ -99,15 +99,15 @@ def _from_front(position: Dim, extent: Dim) -> Dim:
     if integer.is_nonnegative(position):
         return position
     if integer.is_nonnegative(-1 - position):
-        return sizes.add(extent, position)
+        return extent + position
     if sizes.is_measured(position) or broadcasts_are_undecided():
-        negative = integer.minimum(integer.maximum(sizes.multiply(position, -1), 0), 1)
-        return sizes.add(position, sizes.multiply(extent, negative))
-    if integer.is_nonnegative(sizes.multiply(position, -1)):
+        negative = integer.minimum(integer.maximum(-position, 0), 1)
+        return position + extent * negative
+    if integer.is_nonnegative(-position):
         # -size, as of x[:, -length:]: of a size that is not 0, a place counted from the end.
         lower = integer.minimum(position, -1)
         assume_equal(position, lower, "slice", "A bound is the negative of a size that is 0")
-        return sizes.add(extent, position)
+        return extent + position
     # Its sign is not known: exporters mean sizes, which are not negative.
     assume_equal(position, integer.maximum(position, 0), "slice", "A bound changes its sign")
     return position
@@ -246,13 +246,13 @@ def running_totals(lengths: Iterable[Dim]) -> list[Dim]:
     """Where each of some parts begins, and where the last one ends; long sums are summarised."""
     found: list[Dim] = [0]
     for length in lengths:
-        found.append(integer.summarised(sizes.add(found[-1], length)))
+        found.append(integer.summarised(found[-1] + length))
     return found
 
 
 def tile(x: Tensor, repeats: Sequence[Dim]) -> Tensor:
     """Repeated as a whole along every axis."""
-    shape = tuple(sizes.multiply(d, r) for d, r in zip(x.shape, repeats, strict=True))
+    shape = tuple(d * r for d, r in zip(x.shape, repeats, strict=True))
 
     def source(*at: Dim) -> list[Dim]:
         return [
@@ -286,7 +286,7 @@ def pad(
         if low == 0 and high == 0:
             source.append(i)
             continue
-        position = sizes.add(i, sizes.multiply(low, -1))
+        position = i - low
         if mode == "constant":
             source.append(position)
             for test in _inside(position, extent, low, high):
@@ -296,8 +296,8 @@ def pad(
         first, last = integer.minimum(low, 0), integer.minimum(high, 0)
         left = sizes.total((extent, first, last))
         assume_equal(integer.minimum(left, 1), 1, "pad", f"Axis {axis} is empty")
-        folded = _folded(sizes.add(position, first), left, mode)
-        source.append(sizes.add(folded, sizes.multiply(first, -1)))
+        folded = _folded(position + first, left, mode)
+        source.append(folded - first)
     element = scalar.load(x, tuple(source))
     if inside is not None:
         filling = value[()] if isinstance(value, Tensor) else scalar.lift(value, x.dtype)
@@ -307,10 +307,10 @@ def pad(
 
 def _inside(position: Dim, extent: Dim, low: Dim, high: Dim) -> list[Scalar]:
     tests = []
-    if not integer.is_nonnegative(sizes.multiply(low, -1)):
-        tests.append(scalar.compare("ge", scalar.size(position), 0))
-    if not integer.is_nonnegative(sizes.multiply(high, -1)):
-        tests.append(scalar.compare("lt", scalar.size(position), scalar.size(extent)))
+    if not integer.is_nonnegative(-low):
+        tests.append(scalar.size(position) >= 0)
+    if not integer.is_nonnegative(-high):
+        tests.append(scalar.size(position) < scalar.size(extent))
     return tests
 
 
@@ -322,7 +322,7 @@ def _folded(position: Dim, extent: Dim, mode: str) -> Dim:
     if mode == "reflect":
         if extent == 1:
             return 0
-        period = integer.maximum(sizes.multiply(sizes.add(extent, -1), 2), 1)
+        period = integer.maximum((extent - 1) * 2, 1)
         inside = integer.modulo(position, period)
         return integer.minimum(inside, period - inside)
     raise InvalidGraph(message("pad", f"There is no mode {mode!r}"))

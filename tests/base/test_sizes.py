@@ -28,7 +28,7 @@ def test_an_index_divided_by_its_extent_is_zero(extent: Dim) -> None:
     i, j = sizes.index(extent), sizes.index(sizes.symbol("rows"))
     assert integer.floordiv(i, extent) == 0
     assert integer.modulo(i, extent) == i
-    place = sizes.add(sizes.multiply(j, extent), i)
+    place = j * extent + i
     assert integer.floordiv(place, extent) == j
     assert integer.modulo(place, extent) == i
 
@@ -244,3 +244,14 @@ def test_sizes_that_follow_from_sizes_stay_short(count: int) -> None:
     assert DimReader(writer.table).dim(written) is total
     doubled = substitute(total, {sizes.variable(sizes.symbol("n1")): 2})
     assert sizes.evaluate(doubled, numbers) == wanted + 2
+
+
+@pytest.mark.parametrize("extent", EXTENTS[1:], ids=repr)
+def test_operators_divide_as_integers_do(extent: Dim) -> None:
+    i = sizes.index(W)
+    assert (i * 5 + 3) // extent is integer.floordiv(i * 5 + 3, extent)
+    assert 40 // extent is integer.floordiv(40, extent)
+    assert extent // 3 is integer.floordiv(extent, 3)
+    assert (i + 7) % extent is integer.modulo(i + 7, extent)
+    assert 40 % extent is integer.modulo(40, extent)
+    assert extent % 3 is integer.modulo(extent, 3)

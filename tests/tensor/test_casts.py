@@ -13,6 +13,7 @@ from onnx import helper
 import sardonyx
 from sardonyx.base import conversion, dtypes
 from sardonyx.kernel.expressions.small_floats import constant_code
+from sardonyx.kernel.language.builder import Builder
 from sardonyx.llvm.emit_base import bfloat16_bits, float16_bits
 from sardonyx.tensor import arithmetic, scalar, symbolic
 from sardonyx.tensor.rounding import Rounding
@@ -101,7 +102,7 @@ def test_literals_of_kernels_are_rounded_once(target):
             code = (bfloat16_bits if target is dtypes.BFLOAT16 else float16_bits)(value)
             code = np.array(code, np.uint16)
         else:
-            code = np.array(constant_code(value, target).value, np.uint8)
+            code = np.array(constant_code(Builder("f"), value, target).value, np.uint8)
         want = exact.as_float(number, target, saturate=math.isfinite(value))
         assert same(float(code.view(target.numpy)), want), (target, value)
 

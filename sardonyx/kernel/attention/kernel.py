@@ -5,6 +5,19 @@ packed once into scratch, in panels of a few vectors, keys turned. Both products
 the micro-kernels of other products (`micro`), for a tile of up to six rows at a time, whose scores
 lie in scratch that fits the first-level cache: the softmax is exact and done in place. Where there
 are only a few rows at all, values are read where they are.
+
+Loop nest of a block::
+
+    parallel block in 0..batches * blocks:
+        keys[panel, depth, width], values[panel, keys, width] = packed    # once for a batch
+        for row in low..high step count:                  # count: 6 rows of a tile, or fewer
+            queries[count, depth] = rows of the queries
+            for start, vectors in panels of keys:
+                scores[count, start:] = micro(queries, keys[start])
+            scores[count, keys], totals[count] = softmax(scores)
+            for start, vectors in panels of columns:
+                tile[count, panel] = micro(scores, values[start])
+                for r in 0..count: output[row + r, start:] = epilogue(tile[r] / totals[r])
 """
 
 from __future__ import annotations
@@ -20,11 +33,12 @@ from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.expressions.transpose import build_transpose, sums_of
 from sardonyx.kernel.language.builder import Builder, Register
 from sardonyx.kernel.language.compiled import Kernel, KernelParameters
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import F32, F64, I1, I64
 from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.long_sums import LONG, LONG_RUN, build_long_sum, long_sum_name
-from sardonyx.kernel.matmul.micro import PART, build_micro, ends_well, micro_name, tile_rows
+from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
+from sardonyx.kernel.matmul.tile import Products, call_by_rows, rows_of_next_tile, unflattened
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
@@ -72,10 +86,10 @@ class AttentionKernel(AttentionPacking):
         self.over_width = Panels(self.width, block_sizes.vectors, lanes)
         self.padded = self.over_keys.padded
         #: A row of queries, and of keys before they are turned.
-        self.line = sizes.multiply(integer.ceildiv(self.depth, lanes), lanes)
+        self.line = integer.ceildiv(self.depth, lanes) * lanes
         self.counts = counts or tile_rows(self.rows, self.block_rows) or (1,)
         few = isinstance(self.rows, int) and self.rows < _ROWS
-        many = integer.is_nonnegative(sizes.add(self.rows, -_ROWS))
+        many = integer.is_nonnegative(self.rows - _ROWS)
         #: Whether values may be packed, and whether they may be left where they are.
         self.packs, self.leaves = not few, not many
         #: Whether keys are read where they are if there are a few rows.
@@ -99,14 +113,14 @@ class AttentionKernel(AttentionPacking):
         per_batch = integer.ceildiv(self.rows, self.block_rows)
         self._write(per_batch)
         batches = sizes.product(map(extent_of, g.batch))
-        pairs = sizes.multiply(sizes.multiply(batches, self.rows), self.keys)
-        steps = sizes.add(sizes.add(self.depth, self.width), 16 + cost_of(g.scores))
+        pairs = batches * self.rows * self.keys
+        steps = self.depth + self.width + (16 + cost_of(g.scores))
         b.program.as_written = not self.leaves  # its time goes by in what it calls
         return Kernel(
             b.program,
             parameters.arguments,
-            sizes.multiply(batches, per_batch),
-            integer.ceildiv(sizes.multiply(pairs, steps), 3 * self.lanes),
+            batches * per_batch,
+            integer.ceildiv(pairs * steps, 3 * self.lanes),
             self.scratch_bytes,
             self._functions(),
             per_block=(("queries", self.block_rows), ("keys at once", self.panel)),
@@ -138,14 +152,13 @@ class AttentionKernel(AttentionPacking):
         parts = {
             "kept": 8 if self.transpose_stores else 0,
             # Squares that are turned reach beyond the last line of keys.
-            "keys": sizes.multiply(sizes.add(sizes.multiply(self.padded, self.depth),
-                                             self.lanes * self.panel), 4),
-            "values": sizes.multiply(sizes.multiply(self.keys, self.over_width.padded), 4)
+            "keys": (self.padded * self.depth + self.lanes * self.panel) * 4,
+            "values": self.keys * self.over_width.padded * 4
             if self.packs else 0,
-            "scores": sizes.multiply(self.padded, _ROWS * 4),
+            "scores": self.padded * (_ROWS * 4),
             "tile": self.panel * _ROWS * 4,
-            "queries": sizes.multiply(self.line, _ROWS * 4),
-            "lines": sizes.multiply(self.line, turned * 4),
+            "queries": self.line * (_ROWS * 4),
+            "lines": self.line * (turned * 4),
             "table of queries": _ROWS * 8,
             "table of scores": _ROWS * 8,
             "wide": self.panel * _ROWS * 8,
@@ -156,7 +169,7 @@ class AttentionKernel(AttentionPacking):
         offset: Dim = 0
         for name, wanted in parts.items():
             self.scratch[name] = b.offset(b.context("scratch"), self.outside.dim(offset))
-            offset = sizes.add(offset, sizes.multiply(integer.ceildiv(wanted, _ALIGN), _ALIGN))
+            offset = offset + integer.ceildiv(wanted, _ALIGN) * _ALIGN
         self.scratch_bytes = offset
 
     # -- structure ----------------------------------------------------------------------------
@@ -166,29 +179,27 @@ class AttentionKernel(AttentionPacking):
         self.n_keys, self.n_depth = dim(self.keys), dim(self.depth)
         self.n_padded, self.n_rows, self.n_width = dim(self.padded), dim(self.rows), dim(self.width)
         self.n_line = dim(self.line)
-        self.full_depth = dim(sizes.multiply(integer.floordiv(self.depth, self.lanes), self.lanes))
+        self.full_depth = dim(integer.floordiv(self.depth, self.lanes) * self.lanes)
         self.whole_keys, self.whole_width = dim(self.over_keys.whole), dim(self.over_width.whole)
-        self.full_lanes = dim(sizes.multiply(integer.floordiv(self.keys, self.lanes), self.lanes))
+        self.full_lanes = dim(integer.floordiv(self.keys, self.lanes) * self.lanes)
         self._divide_scratch()
         with b.for_(0, _ROWS) as r:
             for kind, step in (("queries", self.n_line), ("scores", self.n_padded)):
-                line = b.offset(self.scratch[kind], b.binary("mul", r, step), F32)
+                line = b.offset(self.scratch[kind], r * step, F32)
                 b.store(line, self.scratch[f"table of {kind}"], r)
         # A thread gets the blocks of one batch in several calls: `native.walk.forget_kept`.
         # Threads of a device have no scratch from one call to the next.
         kept = self.scratch["kept"]
-        before = b.load(I64, kept) if self.transpose_stores else Literal(I64, -1)
+        before = b.load(I64, kept) if self.transpose_stores else b.constant(I64, -1)
         packed = b.variable(before, name="packed")
-        many = b.lift(True, I1) if not self.leaves else b.compare("ge", self.n_rows, _ROWS)
+        many = b.lift(True, I1) if not self.leaves else self.n_rows >= _ROWS
         blocks = dim(per_batch)
         extents = {v: dim(extent_of(v)) for v in g.batch}
         with b.parallel() as block:
-            batch, part = b.binary("div", block, blocks), b.binary("rem", block, blocks)
-            axes = self.group.batch
-            found = b.coordinates(batch, [extents[axis] for axis in axes])
-            level = self.outside.child(dict(zip(map(sizes.variable, axes), found, strict=True)))
-            mark = b.binary("add", batch, 1) if self.transpose_stores else batch
-            with b.if_(b.compare("ne", packed.get(), mark)):
+            batch, part = block // blocks, block % blocks
+            level = self.outside.child(unflattened(b, batch, g.batch, extents))
+            mark = batch + 1 if self.transpose_stores else batch
+            with b.if_(b.ne(packed.get(), mark)):
                 if not self.walks_keys:
                     self._pack_keys(level)
                 if self.packs:
@@ -199,25 +210,18 @@ class AttentionKernel(AttentionPacking):
                 packed.set(mark)
                 if self.transpose_stores:
                     b.store(mark, kept)
-            low = b.binary("mul", part, self.block_rows)
-            high = b.min(b.binary("add", low, self.block_rows), self.n_rows)
+            low = part * self.block_rows
+            high = b.min(low + self.block_rows, self.n_rows)
             row = b.variable(low, name="row")
-            with b.while_(lambda: b.compare("lt", row.get(), high)):
+            with b.while_(lambda: row.get() < high):
                 first = row.get()
-                count = self._rows_of_tile(b.binary("sub", high, first))
+                count = self._rows_of_tile(high - first)
                 self._tile(level, first, count, many)
-                row.set(b.binary("add", first, count))
+                row.set(first + count)
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
-        """How many of the `rest` rows the next tile has: the most that leave no single row."""
-        b = self.b
-        count: Operand = Literal(I64, self.counts[-1])
-        for rows in reversed(self.counts[:-1]):
-            enough = b.compare("ge", rest, rows)
-            if not ends_well(rows):
-                enough = b.binary("and", enough, b.ne(rest, rows + 1))
-            count = b.select(enough, b.value(I64, rows), count)
-        return count
+        """How many of the `rest` rows the next tile has."""
+        return rows_of_next_tile(self.b, rest, self.counts)
 
     def _at_row(self, level: Expression, row: Operand) -> Expression:
         atom = sizes.as_atom(self.group.row)
@@ -229,8 +233,8 @@ class AttentionKernel(AttentionPacking):
         b = self.b
         queries = self.scratch["queries"]
         with b.for_(0, count) as r:
-            line = b.offset(queries, b.binary("mul", r, self.n_line), F32)
-            self._copy_line(self._at_row(level, b.binary("add", first, r)), self.group.query, line)
+            line = b.offset(queries, r * self.n_line, F32)
+            self._copy_line(self._at_row(level, first + r), self.group.query, line)
         if not self.walks_keys:
             self._score(count)
         elif self.packs:
@@ -257,48 +261,36 @@ class AttentionKernel(AttentionPacking):
         """scores[row][t] = sum over d of queries[row][d] * keys[t][d]."""
         b = self.b
         for start, vectors in self.over_keys.loop(b, self.whole_keys):
-            panel = b.offset(self.scratch["keys"], b.binary("mul", start, self.n_depth), F32)
+            panel = b.offset(self.scratch["keys"], start * self.n_depth, F32)
             target = b.offset(self.scratch["scores"], start, F32)
-            self._multiply("queries", count, vectors, self.n_depth, panel, target, self.n_padded)
+            queries = self.scratch["table of queries"]
+            products = Products(queries, count, 1, self.n_depth, panel, target)
+            self._multiply(products, vectors, self.n_padded)
 
     def _score_in_place(self, level: Expression, count: Operand) -> None:
         """The same with keys where they are: as many at a time as there are lanes."""
         b, lanes = self.b, self.lanes
         along = self._keys_lie_along_depth()
         with b.for_(0, count) as r:
-            line = b.offset(self.scratch["queries"], b.binary("mul", r, self.n_line), F32)
-            scores = b.offset(self.scratch["scores"], b.binary("mul", r, self.n_padded), F32)
+            line = b.offset(self.scratch["queries"], r * self.n_line, F32)
+            scores = b.offset(self.scratch["scores"], r * self.n_padded, F32)
             if not along:
                 self._times_columns_of_keys(level, line, scores)
                 return
             with b.for_(0, self.full_lanes, lanes) as t:
-                products = self._times_keys(
-                    level, line, [b.binary("add", t, k) for k in range(lanes)]
-                )
+                products = self._times_keys(level, line, [t + k for k in range(lanes)])
                 b.store(sums_of(b, products), scores, t)
             with b.for_(self.full_lanes, self.n_keys) as t:
                 (product,) = self._times_keys(level, line, [t])
                 b.store(b.reduce("reduce_add", product), scores, t)
 
-    def _multiply(
-        self,
-        rows: str,
-        count: Operand,
-        vectors: int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-        step: Operand,
-    ) -> None:
-        """Rows of queries, or of scores, times a panel."""
+    def _multiply(self, p: Products, vectors: int, step: Operand) -> None:
+        """Rows of queries, or of scores, times a panel; rows of sums are `step` elements apart."""
         b = self.b
         run = b.constant(I64, PART)
-        operands = [
-            self.scratch[f"table of {rows}"], Literal(I64, 1), depth, panel, target, run, step,
-        ]  # fmt: skip
-        for known in self.counts:
-            with b.if_(b.eq(count, known)):
-                b.call(micro_name(F32, known, vectors, self.lanes, apart=True), operands)
+        operands = [p.table, b.lift(p.taps, I64), p.depth, p.panel, p.target, run, step]
+        names = {n: micro_name(F32, n, vectors, self.lanes, apart=True) for n in self.counts}
+        call_by_rows(b, p.count, names, operands)
 
     def _may_be_long(self) -> bool:
         """Whether there may be so many keys that weighed values are added up in float64.
@@ -335,10 +327,10 @@ class AttentionKernel(AttentionPacking):
         factor = _LOG2_OF_E * (_factor(g) or 1.0)
 
         with b.for_(0, count, _SIDE_BY_SIDE) as r:
-            line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
+            line = b.offset(self.scratch["scores"], self.n_padded * r, F32)
             operands = [
                 line, self.n_padded, self.n_padded, b.value(F32, factor),
-                Literal(I64, int(g.guarded)), b.offset(totals, r, F32),
+                b.constant(I64, int(g.guarded)), b.offset(totals, r, F32),
             ]  # fmt: skip
             b.call(softmax_name(_SIDE_BY_SIDE, self.lanes), operands)
 
@@ -362,30 +354,33 @@ class AttentionKernel(AttentionPacking):
             b.store(value, line, t)
 
         with b.for_(0, count) as r:
-            row = self._at_row(level, b.binary("add", first, r))
-            line = b.offset(self.scratch["scores"], b.binary("mul", self.n_padded, r), F32)
+            row = self._at_row(level, first + r)
+            line = b.offset(self.scratch["scores"], self.n_padded * r, F32)
             row.hoist([g.scores], frozenset((atom,)), frozenset((g.score,)))
             if not plain:
                 with b.for_(0, self.full_lanes, lanes) as t:
                     complete(row, line, t, None)
             with b.for_(self.full_lanes, self.n_padded, lanes) as t:
-                complete(row, line, t, b.tail_mask(b.binary("sub", self.n_keys, t), lanes))
+                complete(row, line, t, b.tail_mask(self.n_keys - t, lanes))
 
     def _weigh(self, level: Expression, first: Operand, count: Operand, totals: Operand) -> None:
         """output[row, :] = sum over t of scores[row][t] * values[t, :] / total."""
-        b, step = self.b, Literal(I64, self.panel)
+        b = self.b
+        step = b.constant(I64, self.panel)
         for start, vectors in self.over_width.loop(b, self.whole_width):
-            panel = b.offset(self.scratch["values"], b.binary("mul", start, self.n_keys), F32)
+            panel = b.offset(self.scratch["values"], start * self.n_keys, F32)
             tile = self.scratch["tile"]
+            scores = self.scratch["table of scores"]
+            products = Products(scores, count, 1, self.n_keys, panel, tile)
             if isinstance(self.keys, int) and self._may_be_long():
                 self._weigh_long(count, vectors, panel, tile, step)
             elif self._may_be_long():
-                with b.if_(b.compare("gt", self.n_keys, LONG)):
+                with b.if_(self.n_keys > LONG):
                     self._weigh_long(count, vectors, panel, tile, step)
                 with b.else_():
-                    self._multiply("scores", count, vectors, self.n_keys, panel, tile, step)
+                    self._multiply(products, vectors, step)
             else:
-                self._multiply("scores", count, vectors, self.n_keys, panel, tile, step)
+                self._multiply(products, vectors, step)
             self._finish(level, first, count, totals, start)
 
     def _weigh_in_place(
@@ -393,8 +388,8 @@ class AttentionKernel(AttentionPacking):
     ) -> None:
         """The same with values where they are, in runs whose sums are added up in float64."""
         b, lanes = self.b, self.lanes
-        run = b.select(b.compare("gt", self.n_keys, LONG), b.constant(I64, LONG_RUN), PART)
-        sums = b.binary("mul", count, self.panel)
+        run = b.select(self.n_keys > LONG, b.constant(I64, LONG_RUN), PART)
+        sums = count * self.panel
         wide, tile = self.scratch["wide"], self.scratch["tile"]
         double = F64.with_lanes(lanes)
         with b.for_(0, self.n_width, self.panel) as start:
@@ -403,10 +398,10 @@ class AttentionKernel(AttentionPacking):
             with b.for_(0, sums, lanes) as k:
                 b.store(b.splat(b.constant(F64, 0.0), lanes), wide, k)
             with b.for_(0, self.n_keys, run) as low:
-                self._weigh_run(here, count, low, b.min(b.binary("add", low, run), self.n_keys))
+                self._weigh_run(here, count, low, b.min(low + run, self.n_keys))
                 with b.for_(0, sums, lanes) as k:
                     more = b.convert(b.load(self.vector, tile, k), F64)
-                    b.store(b.binary("add", b.load(double, wide, k), more), wide, k)
+                    b.store(b.load(double, wide, k) + more, wide, k)
             with b.for_(0, sums, lanes) as k:
                 b.store(b.convert(b.load(double, wide, k), F32), tile, k)
             self._finish(level, first, count, totals, start)
@@ -425,7 +420,7 @@ class AttentionKernel(AttentionPacking):
                 with b.for_(low, high) as t:
                     columns = self._line_of_values(here, t)
                     for r in range(known):
-                        at = b.binary("add", b.binary("mul", self.n_padded, r), t)
+                        at = self.n_padded * r + t
                         factor = b.load(F32, self.scratch["scores"], at)
                         _accumulate(b, tile[r], factor, columns)
                 for r in range(known):
@@ -441,16 +436,16 @@ class AttentionKernel(AttentionPacking):
         column = sizes.variable(g.column)
         whole = isinstance(self.width, int) and self.width % self.panel == 0
         with b.for_(0, count) as r:
-            row = self._at_row(level, b.binary("add", first, r))
+            row = self._at_row(level, first + r)
             row.hoist([g.epilogue], frozenset((column,)), frozenset((g.result,)), frozenset())
             total = b.splat(b.load(F32, totals, r), lanes)
-            line = b.offset(self.scratch["tile"], b.binary("mul", r, self.panel), F32)
+            line = b.offset(self.scratch["tile"], r * self.panel, F32)
             with b.for_(0, self.panel, lanes) as j:
-                at = b.binary("add", start, j)
-                left = b.binary("sub", self.n_width, at)
-                with b.if_(b.compare("gt", left, 0)):
+                at = start + j
+                left = self.n_width - at
+                with b.if_(left > 0):
                     mask = None if whole else b.tail_mask(left, lanes)
-                    quotient = b.binary("div", b.load(self.vector, line, j), total)
+                    quotient = b.load(self.vector, line, j) / total
                     value = b.convert(quotient, value_type(g.result.dtype))
                     here = row.child(
                         {column: at},

@@ -1,4 +1,13 @@
-"""Keys and values of an attention, packed into panels in the thread's scratch."""
+"""Keys and values of an attention, packed into panels in the thread's scratch.
+
+Loop nest of `_pack_keys`; values are packed likewise, not turned::
+
+    for first, vectors in panels of keys:
+        for column in 0..vectors * lanes step lanes:
+            for r in 0..lanes: lines[r, depth] = key[first + column + r]      # or 0
+            for d in 0..depth step lanes:
+                panel[d : d + lanes, column:] = transpose(lines[:, d : d + lanes])
+"""
 
 from __future__ import annotations
 
@@ -9,7 +18,7 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.transpose import transpose_name
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import F32, I64, Type
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.groups import Attention
@@ -26,8 +35,8 @@ class Panels:
         self.vectors, self.lanes, self.width = vectors, lanes, width
         self.rest = -(-(extent % width) // lanes) if isinstance(extent, int) else 0
         whole = extent // width if isinstance(extent, int) else integer.ceildiv(extent, width)
-        self.whole = sizes.multiply(whole, width)
-        self.padded = sizes.add(self.whole, self.rest * lanes)
+        self.whole = whole * width
+        self.padded = self.whole + self.rest * lanes
 
     def loop(self, b: Builder, whole: Operand) -> Iterator[tuple[Operand, int]]:
         """Each panel's first element and vectors; every item is a loop body to fill."""
@@ -97,11 +106,11 @@ class AttentionPacking:
             with b.for_(0, extent, lanes) as i:
                 mask = None
                 if not (isinstance(known, int) and known % lanes == 0):
-                    mask = b.tail_mask(b.binary("sub", extent, i), lanes)
+                    mask = b.tail_mask(extent - i, lanes)
                 here = inner.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
                 value = b.lift(b.convert(here.scalar(body), F32), self.vector)
-                b.store(value, line, b.binary("add", number.get(), i), mask=mask)
-            number.set(b.binary("add", number.get(), extent))
+                b.store(value, line, number.get() + i, mask=mask)
+            number.set(number.get() + extent)
 
         axes = self._depth_axes()
         if axes:
@@ -114,22 +123,22 @@ class AttentionPacking:
         b, lanes, atom = self.b, self.lanes, sizes.variable(self.group.key)
         lines = self.scratch["lines"]
         for first, vectors in self.over_keys.loop(b, self.whole_keys):
-            panel = b.offset(self.scratch["keys"], b.binary("mul", first, self.n_depth), F32)
+            panel = b.offset(self.scratch["keys"], first * self.n_depth, F32)
             if not self.transpose_stores:
                 self._gather_keys(level, first, vectors, panel)
                 continue
             with b.for_(0, vectors * lanes, lanes) as column:
                 with b.for_(0, lanes) as r:
-                    key = b.binary("add", b.binary("add", first, column), r)
-                    line = b.offset(lines, b.binary("mul", r, self.n_line), F32)
-                    with b.if_(b.compare("lt", key, self.n_keys)):
+                    key = first + column + r
+                    line = b.offset(lines, r * self.n_line, F32)
+                    with b.if_(key < self.n_keys):
                         self._copy_line(level.child({atom: key}), self.group.keys, line)
                     with b.else_(), b.for_(0, self.n_line, lanes) as d:
                         b.store(b.value(self.vector, 0.0), line, d)
                 with b.for_(0, self.n_depth, lanes) as d:
-                    at = b.binary("add", b.binary("mul", d, vectors * lanes), column)
+                    at = d * (vectors * lanes) + column
                     target = b.offset(panel, at, F32)
-                    width = Literal(I64, vectors * lanes)
+                    width = b.constant(I64, vectors * lanes)
                     source = b.offset(lines, d, F32)
                     b.call(transpose_name(F32, lanes), [source, self.n_line, target, width])
 
@@ -139,8 +148,7 @@ class AttentionPacking:
         offsets = [offset_of(self.strides[x.tensor], x.at) for x in loads_of(self.group.keys)]
         if len(axes) != 1:
             return False
-        steps = [sizes.coefficient_of(offset, sizes.variable(axes[0])) for offset in offsets]
-        return all(step is not None and step[0] == 1 for step in steps)
+        return all(sizes.step_along(offset, sizes.variable(axes[0])) == 1 for offset in offsets)
 
     def _depth_axes(self) -> tuple[Dim, ...]:
         return tuple(v for v in self.group.depth if sizes.as_atom(v) is not None)
@@ -167,10 +175,10 @@ class AttentionPacking:
         with b.for_(0, self.full_depth, lanes) as d:
             add(d, None)
         if not (isinstance(self.depth, int) and self.depth % lanes == 0):
-            with b.if_(b.compare("lt", self.full_depth, self.n_depth)):
+            with b.if_(self.full_depth < self.n_depth):
                 add(
                     self.full_depth,
-                    b.tail_mask(b.binary("sub", self.n_depth, self.full_depth), lanes),
+                    b.tail_mask(self.n_depth - self.full_depth, lanes),
                 )
         return [total.get() for total in sums]
 
@@ -182,8 +190,8 @@ class AttentionPacking:
             masked = not (isinstance(self.keys, int) and self.keys % lanes == 0)
             columns = []
             for v in range(vectors):
-                at = b.binary("add", first, v * lanes)
-                mask = b.tail_mask(b.binary("sub", self.n_keys, at), lanes) if masked else None
+                at = first + v * lanes
+                mask = b.tail_mask(self.n_keys - at, lanes) if masked else None
                 columns.append(level.child({atom: at}, vector=atom, lanes=lanes, mask=mask))
             sums = [b.variable(0.0, self.vector) for _ in columns]
             for inside, d in self._over_depth(level.child(), [body], atom):
@@ -193,18 +201,18 @@ class AttentionPacking:
                     value = b.lift(b.convert(here.scalar(body), F32), self.vector)
                     total.set(b.fma(query, value, total.get()))
             for v, total in enumerate(sums):
-                b.store(total.get(), scores, b.binary("add", first, v * lanes))
+                b.store(total.get(), scores, first + v * lanes)
 
     def _gather_keys(self, level: Expression, first: Operand, vectors: int, panel: Operand) -> None:
         """One panel of keys, where a target does not turn squares."""
         b, lanes, atom = self.b, self.lanes, sizes.variable(self.group.key)
         for v in range(vectors):
-            start = b.binary("add", first, v * lanes)
-            inside = b.tail_mask(b.binary("sub", self.n_keys, start), lanes)
+            start = first + v * lanes
+            inside = b.tail_mask(self.n_keys - start, lanes)
             here = level.child({atom: start}, vector=atom, lanes=lanes, mask=inside)
             for element, d in self._over_depth(here, [self.group.keys]):
                 value = b.lift(element.scalar(self.group.keys), self.vector)
-                at = b.binary("add", b.binary("mul", d, vectors * lanes), v * lanes)
+                at = d * (vectors * lanes) + v * lanes
                 b.store(value, panel, at)
 
     def _over_depth(self, level: Expression, bodies: list[Scalar], *further: Atom):  # type: ignore[no-untyped-def]  # a generator of nested contexts
@@ -218,7 +226,7 @@ class AttentionPacking:
         def nest(inner: Expression, rest: tuple[Dim, ...]):  # type: ignore[no-untyped-def]  # a generator of nested contexts
             if not rest:
                 yield inner, number.get()
-                number.set(b.binary("add", number.get(), 1))
+                number.set(number.get() + 1)
                 return
             inner.hoist(bodies, frozenset((*map(sizes.variable, rest), *further)))
             with b.for_(0, inner.dim(extent_of(rest[0]))) as i:
@@ -237,8 +245,8 @@ class AttentionPacking:
         b, lanes, column = self.b, self.lanes, sizes.variable(self.group.column)
         found = []
         for v in range(vectors):
-            at = b.binary("add", start, v * lanes)
-            mask = b.tail_mask(b.binary("sub", self.n_width, at), lanes) if masked else None
+            at = start + v * lanes
+            mask = b.tail_mask(self.n_width - at, lanes) if masked else None
             inside = level.child({column: at}, vector=column, lanes=lanes, mask=mask)
             inside.hoist([self.group.values], frozenset((sizes.variable(self.group.key),)))
             found.append(inside)
@@ -260,9 +268,9 @@ class AttentionPacking:
         b, lanes = self.b, self.lanes
         masked = not self._whole_width(lanes)
         for first, vectors in self.over_width.loop(b, self.whole_width):
-            panel = b.offset(self.scratch["values"], b.binary("mul", first, self.n_keys), F32)
+            panel = b.offset(self.scratch["values"], first * self.n_keys, F32)
             columns = self._columns(level, first, vectors, masked=masked)
             with b.for_(0, self.n_keys) as t:
-                line = b.offset(panel, b.binary("mul", t, vectors * lanes), F32)
+                line = b.offset(panel, t * (vectors * lanes), F32)
                 for v, value in enumerate(self._line_of_values(columns, t)):
                     b.store(value, line, v * lanes)

@@ -1,8 +1,13 @@
-"""Positions of the elements of a boolean tensor that are true."""
+"""Positions of the elements of a boolean tensor that are true.
+
+Loop nest::
+
+    for i in 0..n:
+        where mask[i]: positions[count] = i; count += 1
+"""
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
 from sardonyx.kernel.custom.frame import KernelFrame, volume
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
@@ -21,7 +26,7 @@ def build_compact(task: CustomTask, symbol: str) -> Kernel:
         room = frame.dim(result.shape[0])
         with b.long_for(0, frame.dim(mask.shape[0])) as i:
             chosen = b.ne(frame.load_raw(mask, [i]), 0)
-            with b.if_(b.binary("and", chosen, b.compare("lt", count.get(), room))):
+            with b.if_(chosen & (count.get() < room)):
                 frame.store_raw(result, [count.get()], i)
-                count.set(b.binary("add", count.get(), 1))
-    return frame.kernel(1, sizes.multiply(volume(mask.shape), 1))
+                count.set(count.get() + 1)
+    return frame.kernel(1, volume(mask.shape) * 1)

@@ -1,8 +1,21 @@
-"""Determinants by elimination with partial pivoting (Golub and Van Loan, section 3.4)."""
+"""Determinants by elimination with partial pivoting (Golub and Van Loan, section 3.4).
+
+Loop nest::
+
+    parallel block in 0..batch:
+        matrix[n, n] = x[block]
+        for column in 0..n:
+            exchange the row with the largest pivot
+            product *= matrix[column, column]
+            for i in column + 1..n:
+                for j in column + 1..n step lanes:
+                    matrix[i, j] -= factor[i] * matrix[column, j]
+        result[block] = product
+"""
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import sizes
 from sardonyx.kernel.custom.frame import KernelFrame, volume
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.expressions.representation import value_type
@@ -43,18 +56,18 @@ class _Determinant:
             column = b.variable(b.value(I64, 0), name="column")
 
             def going() -> Operand:
-                return b.binary("and", b.compare("lt", column.get(), self.n), b.may_go_on())
+                return (column.get() < self.n) & b.may_go_on()
 
             with b.while_(going):
                 self._eliminate(column.get(), product)
-                column.set(b.binary("add", column.get(), 1))
+                column.set(column.get() + 1)
             frame.store(self.result, lead, b.convert(product.get(), value_type(self.result.dtype)))
-        cube = integer.floordiv(sizes.product((size, size, size)), 6)
-        cost = sizes.multiply(volume(batch), sizes.add(cube, 10))
+        cube = sizes.product((size, size, size)) // 6
+        cost = volume(batch) * (cube + 10)
         return frame.kernel(volume(batch), cost, sizes.product((size, size, 8)))
 
     def _at(self, row: Operand, column: Operand) -> Operand:
-        return self.b.binary("add", self.b.binary("mul", row, self.n), column)
+        return row * self.n + column
 
     def _element(self, row: Operand, column: Operand) -> Operand:
         return self.b.load(F64, self.matrix, self._at(row, column))
@@ -64,10 +77,10 @@ class _Determinant:
         b = self.b
         largest = b.variable(b.unary("abs", self._element(k, k)), name="largest")
         pivot = b.variable(k, name="pivot")
-        below = b.binary("add", k, 1)
+        below = k + 1
         with b.for_(below, self.n) as i:
             size = b.unary("abs", self._element(i, k))
-            with b.if_(b.compare("gt", size, largest.get())):
+            with b.if_(size > largest.get()):
                 largest.set(size)
                 pivot.set(i)
         row = pivot.get()
@@ -76,23 +89,23 @@ class _Determinant:
                 upper, lower = self._element(k, j), self._element(row, j)
                 b.store(lower, self.matrix, self._at(k, j))
                 b.store(upper, self.matrix, self._at(row, j))
-            product.set(b.unary("neg", product.get()))
+            product.set(-product.get())
         divisor = self._element(k, k)
-        product.set(b.binary("mul", product.get(), divisor))
+        product.set(product.get() * divisor)
         # A column of zeros needs no elimination: the product is 0, or not a number.
         with b.if_(b.ne(divisor, 0.0)), b.for_(below, self.n) as i:
-            factor = b.binary("div", self._element(i, k), divisor)
+            factor = self._element(i, k) / divisor
             self._subtract(i, k, factor, below)
 
     def _subtract(self, row: Operand, pivot: Operand, factor: Operand, start: Operand) -> None:
         """Take `factor` times the pivot's row from another one, from column `start` on."""
         b, lanes = self.b, self.lanes
         wide = F64.with_lanes(lanes)
-        count = b.binary("sub", self.n, start)
-        whole = b.binary("add", start, b.binary("and", count, -lanes))
+        count = self.n - start
+        whole = start + (count & -lanes)
         for low, high, kind in ((start, whole, wide), (whole, self.n, F64)):
             with b.for_(low, high, kind.lanes) as j:
                 to = self._at(row, j)
                 own = b.load(kind, self.matrix, to)
-                taken = b.binary("mul", b.load(kind, self.matrix, self._at(pivot, j)), factor)
-                b.store(b.binary("sub", own, taken), self.matrix, to)
+                taken = b.load(kind, self.matrix, self._at(pivot, j)) * factor
+                b.store(own - taken, self.matrix, to)

@@ -1,8 +1,16 @@
-"""Where elements stand in a sorted table of keys."""
+"""Where elements stand in a sorted table of keys.
+
+Loop nest; steps of the search are written out::
+
+    parallel block in 0..ceil(n / _CHUNK):
+        for i in low..high:
+            at = at + half where keys[at + half] <= x[i]      # half: of what is left of k
+            result[i] = places[at] if keys[at] == x[i] else -1
+"""
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.kernel.custom.frame import KernelFrame
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
@@ -26,32 +34,32 @@ def build_find_key(task: CustomTask, symbol: str) -> Kernel:
     count = int(keys.shape[0])
 
     def is_nan(value: Operand) -> Operand:
-        return b.compare("ne", value, value)
+        return b.ne(value, value)
 
     with b.parallel() as block:
-        low = b.binary("mul", block, _CHUNK)
-        high = b.min(b.binary("add", low, _CHUNK), frame.dim(x.shape[0]))
+        low = block * _CHUNK
+        high = b.min(low + _CHUNK, frame.dim(x.shape[0]))
         with b.for_(low, high) as i:
             value = frame.load(x, [i])
             at: Operand = b.value(I64, 0)
             left = count
             while left > 1:
                 half = left // 2
-                middle = b.binary("add", at, half)
+                middle = at + half
                 key = frame.load(keys, [middle])
-                goes_on = b.compare("le", key, value)
+                goes_on = key <= value
                 if value.type.is_float:
-                    goes_on = b.binary("or", goes_on, is_nan(value))
+                    goes_on = goes_on | is_nan(value)
                 at = b.select(goes_on, middle, at)
                 left -= half
             if count:
                 key = frame.load(keys, [at])
                 same = b.eq(key, value)
                 if value.type.is_float:
-                    same = b.binary("or", same, b.binary("and", is_nan(key), is_nan(value)))
+                    same = same | (is_nan(key) & is_nan(value))
                 frame.store(result, [i], b.select(same, frame.load(places, [at]), -1))
             else:
                 frame.store(result, [i], b.value(I64, -1))
     steps = 4 * max(1, count.bit_length())
     blocks = integer.ceildiv(x.shape[0], _CHUNK)
-    return frame.kernel(blocks, sizes.multiply(x.shape[0], steps))
+    return frame.kernel(blocks, x.shape[0] * steps)

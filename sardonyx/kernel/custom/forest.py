@@ -3,6 +3,16 @@
 A walk is a chain of dependent loads, so several of them are interleaved, without branches: a leaf
 leads to itself. That keeps a processor busier than compiled branches, half of which it would
 mispredict, and the code is as small for any number of nodes.
+
+Loop nest of walks::
+
+    parallel block in 0..parts * groups:                  # `chunk` rows, a part of the trees
+        for tree in first..last:
+            for row in low..whole step _WALKS:
+                while one moved: at[k] = next node of at[k] for row + k       # _STEPS times
+                votes[row + k] = join(votes[row + k], weight of leaf at[k])
+        for row in whole..high:
+            for tree in first..last step _WALKS: the same, a walk for each tree
 """
 
 from __future__ import annotations
@@ -17,7 +27,7 @@ from sardonyx.kernel.custom.task import CustomTask, View, special
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I32, I64, U32
 
 #: Walks that go in step, and tests that each of them makes before it is asked whether one moved.
@@ -76,13 +86,13 @@ class _Votes:
         for size in (groups, share):
             frame.dim(size)
         with b.parallel() as block:
-            part = b.binary("div", block, frame.dim(groups))
-            group = b.binary("rem", block, frame.dim(groups))
-            low: Operand = b.binary("mul", group, frame.dim(self.chunk))
-            high = b.min(b.binary("add", low, frame.dim(self.chunk)), frame.dim(count))
+            part = block // frame.dim(groups)
+            group = block % frame.dim(groups)
+            low: Operand = group * frame.dim(self.chunk)
+            high = b.min(low + frame.dim(self.chunk), frame.dim(count))
             lead = [part] if len(self.votes.shape) > 2 else []
-            first = b.binary("mul", part, frame.dim(share))
-            last = b.min(b.binary("add", first, frame.dim(share)), self.trees)
+            first = part * frame.dim(share)
+            last = b.min(first + frame.dim(share), self.trees)
             if self.strike is not None:
                 low = self.strike.write(lead, low, high, first, last)
             self._clear(lead, low, high, targets)
@@ -92,16 +102,16 @@ class _Votes:
                 self.walk.write(lead, low, high, first, last)
         scratch: sizes.Dim = 0
         for form in (self.strike, self.chase):
-            scratch = scratch if form is None else sizes.add(scratch, form.scratch_bytes)
-        visits = sizes.multiply(count, self.visits)
-        return frame.kernel(sizes.multiply(parts, groups), visits, scratch)
+            scratch = scratch if form is None else scratch + form.scratch_bytes
+        visits = count * self.visits
+        return frame.kernel(parts * groups, visits, scratch)
 
     def _clear(
         self, lead: Sequence[Operand], low: Operand, high: Operand, targets: sizes.Dim
     ) -> None:
         start = {"add": 0.0, "min": float("inf"), "max": float("-inf")}[self.join]
         with self.b.for_(low, high) as row, self.b.for_(0, self.frame.dim(targets)) as target:
-            self.frame.store(self.votes, [*lead, row, target], Literal(self.type, start))
+            self.frame.store(self.votes, [*lead, row, target], self.b.constant(self.type, start))
 
 
 class _Walk:
@@ -132,16 +142,16 @@ class _Walk:
         `lead` has the coordinates of votes in front of those of the row and the target.
         """
         b, frame = self.b, self.frame
-        whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -_WALKS))
+        whole = low + ((high - low) & -_WALKS)
         with b.for_(first, last) as tree:
             root = frame.load_raw(self.roots, [tree])
             with b.for_(low, whole, _WALKS) as row:
-                rows = [b.binary("add", row, k) for k in range(_WALKS)]
+                rows = [row + k for k in range(_WALKS)]
                 self._walk([root] * _WALKS, row, rows, lead)
-        even = b.binary("add", first, b.binary("and", b.binary("sub", last, first), -_WALKS))
+        even = first + ((last - first) & -_WALKS)
         with b.for_(whole, high) as row:
             with b.for_(first, even, _WALKS) as tree:
-                numbers = [b.binary("add", tree, k) for k in range(_WALKS)]
+                numbers = [tree + k for k in range(_WALKS)]
                 roots = [frame.load_raw(self.roots, [number]) for number in numbers]
                 self._walk(roots, row, [row] * _WALKS, lead)
             with b.for_(even, last) as tree:
@@ -164,7 +174,7 @@ class _Walk:
             features *= len(rows)
         places = [b.variable(b.convert(root, I64), name="at") for root in roots]
         moved = b.variable(1, I64, name="moved")
-        with b.while_(lambda: b.compare("ne", moved.get(), 0)):
+        with b.while_(lambda: b.ne(moved.get(), 0)):
             at: list[Operand] = [place.get() for place in places]
             before = at
             for _ in range(_STEPS):
@@ -172,8 +182,8 @@ class _Walk:
                 at = [self._step(a, f) for a, f in zip(at, features, strict=True)]
             change: Operand | None = None
             for place, old, new in zip(places, before, at, strict=True):
-                differs = b.binary("xor", old, new)
-                change = differs if change is None else b.binary("or", change, differs)
+                differs = old ^ new
+                change = differs if change is None else change | differs
                 place.set(new)
             assert change is not None  # noqa: S101 - there is at least one walk
             moved.set(change)
@@ -189,26 +199,26 @@ class _Walk:
         feature = b.convert(b.load(I32, node, first, invariant=True), I64)
         stride = self.rows.strides[1]
         if stride != 1:
-            feature = b.binary("mul", feature, self.frame.dim(stride))
+            feature = feature * self.frame.dim(stride)
         value = b.load(self.type, features, feature)
         limit = b.load(self.type, node, 0, invariant=True)
         passed = b.load(I32, node, first + 1, invariant=True)
         failed = b.load(I32, node, first + 2, invariant=True)
-        return b.convert(b.select(b.compare("le", value, limit), passed, failed), I64)
+        return b.convert(b.select(value <= limit, passed, failed), I64)
 
     def _near(self, at: Operand, node: Operand, features: Operand) -> Operand:
         """The node after one that has the form of `ops.ml.forest_packed`."""
         b = self.b
         word = b.convert(b.load(U32, node, 1, invariant=True), I64)
-        column: Operand = b.binary("shr", word, self.shift)
+        column: Operand = word >> self.shift
         stride = self.rows.strides[1]
         if stride != 1:
-            column = b.binary("mul", column, self.frame.dim(stride))
+            column = column * self.frame.dim(stride)
         value = b.load(self.type, features, column)
         limit = b.load(self.type, node, 0, invariant=True)
-        failed = b.convert(b.unary("not", b.compare("le", value, limit)), I64)
-        distance = b.binary("add", b.binary("and", word, (1 << self.shift) - 1), failed)
-        return b.binary("add", at, b.binary("mul", distance, self.words))
+        failed = b.convert(b.unary("not", value <= limit), I64)
+        distance = (word & ((1 << self.shift) - 1)) + failed
+        return at + distance * self.words
 
     def _count(
         self, places: Sequence[Register], rows: Sequence[Operand], lead: Sequence[Operand]
@@ -230,8 +240,8 @@ class _Walk:
         for leaf, row in zip(leaves, rows, strict=True):
             start = b.convert(b.load(I32, leaf, 0, invariant=True), I64)
             count = b.convert(self.frame.load_raw(self.targets, [start]), I64)
-            first = b.binary("add", start, 1)
-            with b.for_(first, b.binary("add", first, count)) as vote:
+            first = start + 1
+            with b.for_(first, first + count) as vote:
                 target = b.convert(self.frame.load_raw(self.targets, [vote]), I64)
                 self._add([*lead, row, target], self.frame.load(self.weights, [vote]))
 

@@ -1,10 +1,19 @@
-"""Small trees for one row after the other: all tests at once, then walks of one load a node."""
+"""Small trees for one row after the other: all tests at once, then walks of one load a node.
+
+Loop nest::
+
+    for row in low..high:
+        for number in 0..tests:                           # _TESTS tests of one feature
+            table[number * _TESTS:] = row[feature] <= limits ? passed : failed
+        for start in 0..groups:                           # _TREES trees
+            for _ in 0..steps: at[tree] = table[at[tree]]
+            votes[row, target] += weights[at[tree]]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.frame import KernelFrame
 from sardonyx.kernel.custom.task import View
@@ -42,8 +51,8 @@ class Chase:
     @property
     def scratch_bytes(self) -> Dim:
         """A successor for each test and each leaf, and what is written beyond."""
-        places = sizes.add(sizes.add(self.places, self.leaves), _LEAVES)
-        return sizes.multiply(places, U16.size_bytes)
+        places = self.places + self.leaves + _LEAVES
+        return places * U16.size_bytes
 
     def write(self, low: Operand, high: Operand) -> None:
         """Add the votes of all trees to those of the rows from `low` on, before `high`."""
@@ -51,15 +60,15 @@ class Chase:
         table = b.context("scratch")
         first_leaf = b.lift(frame.dim(self.places), I64)
         lanes = min(frame.task.lanes * 2, _LEAVES)
-        with b.if_(b.compare("lt", low, high)), b.for_(0, frame.dim(self.leaves), _LEAVES) as leaf:
+        with b.if_(low < high), b.for_(0, frame.dim(self.leaves), _LEAVES) as leaf:
             for k in range(0, _LEAVES, lanes):
-                place = b.binary("add", b.binary("add", first_leaf, leaf), k)
+                place = first_leaf + leaf + k
                 start = b.splat(b.convert(place, U16), lanes)
-                own = b.binary("add", b.iota(U16.with_lanes(lanes)), start)
+                own = b.iota(U16.with_lanes(lanes)) + start
                 b.store(own, table, place, align_bytes=U16.size_bytes)
         with b.for_(low, high) as row:
             self._test(row, table)
-            self._chase(row, table, b.offset(self.weights, b.binary("sub", 0, first_leaf), F32))
+            self._chase(row, table, b.offset(self.weights, 0 - first_leaf, F32))
 
     def _test(self, row: Operand, table: Operand) -> None:
         """Write what follows each test for a row."""
@@ -69,19 +78,19 @@ class Chase:
         with b.for_(0, self.frame.dim(self.tests)) as number:
             feature = b.convert(b.load(I32, self.features, number, invariant=True), I64)
             if stride != 1:
-                feature = b.binary("mul", feature, self.frame.dim(stride))
+                feature = feature * self.frame.dim(stride)
             value = b.splat(b.load(F32, features, feature), lanes)
-            first = b.binary("mul", number, _TESTS)
-            ways = b.binary("mul", number, 2 * _TESTS)
+            first = number * _TESTS
+            ways = number * (2 * _TESTS)
             for k in range(0, _TESTS, lanes):
-                at = b.binary("add", first, k)
+                at = first + k
                 limit = b.load(F32.with_lanes(lanes), self.limits, at, invariant=True)
                 passed, failed = (
-                    b.load(U16.with_lanes(lanes), self.ways, b.binary("add", ways, k + answer),
+                    b.load(U16.with_lanes(lanes), self.ways, ways + (k + answer),
                            invariant=True)
                     for answer in (0, _TESTS)
                 )  # fmt: skip
-                after = b.select(b.compare("le", value, limit), passed, failed)
+                after = b.select(value <= limit, passed, failed)
                 b.store(after, table, at, align_bytes=U16.size_bytes)
 
     def _chase(self, row: Operand, table: Operand, weights: Operand) -> None:
@@ -99,5 +108,5 @@ class Chase:
             total = self.frame.load(self.votes, [row, target])
             for place in places:
                 weight = b.load(F32, weights, place.get(), invariant=True)
-                total = b.binary("add", total, weight)
+                total = total + weight
             self.frame.store(self.votes, [row, target], total)

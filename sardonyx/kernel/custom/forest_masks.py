@@ -2,13 +2,23 @@
 
 A group of rows lies in scratch feature by feature, so that one test is a comparison of vectors.
 What is left of a tree's leaves stays in registers.
+
+Loop nest::
+
+    for row in low..whole step GROUP:
+        features[width, GROUP], sums[targets, GROUP] = columns of the rows, 0
+        for tree in first..last:
+            left[GROUP] = all leaves
+            for number in starts[tree]..starts[tree + 1]:
+                left &= features[feature] <= limit ? all : mask
+            sums[target] += leaves[tree, first bit of left]
+        votes[row : row + GROUP] = sums
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.frame import KernelFrame
 from sardonyx.kernel.custom.task import View
@@ -45,7 +55,7 @@ class Strike:
     @property
     def scratch_bytes(self) -> Dim:
         """The features and the votes of a group."""
-        return sizes.multiply(sizes.add(self.width, self.count), GROUP * F32.size_bytes)
+        return (self.width + self.count) * (GROUP * F32.size_bytes)
 
     def write(
         self, lead: Sequence[Operand], low: Operand, high: Operand, first: Operand, last: Operand
@@ -64,19 +74,19 @@ class Strike:
         """
         b, frame = self.b, self.frame
         features = b.context("scratch")
-        sums = b.offset(features, b.binary("mul", frame_dim(frame, self.width), GROUP), F32)
-        whole = b.binary("add", low, b.binary("and", b.binary("sub", high, low), -GROUP))
+        sums = b.offset(features, frame_dim(frame, self.width) * GROUP, F32)
+        whole = low + ((high - low) & -GROUP)
         with b.for_(low, whole, GROUP) as row:
             with b.for_(0, frame.dim(self.width)) as feature, b.for_(0, GROUP) as k:
-                value = frame.load(self.rows, [b.binary("add", row, k), feature])
-                b.store(value, features, b.binary("add", b.binary("mul", feature, GROUP), k))
-            with b.for_(0, b.binary("mul", frame_dim(frame, self.count), GROUP)) as k:
+                value = frame.load(self.rows, [row + k, feature])
+                b.store(value, features, feature * GROUP + k)
+            with b.for_(0, frame_dim(frame, self.count) * GROUP) as k:
                 b.store(b.value(F32, 0.0), sums, k)
             with b.for_(first, last) as tree:
                 self._tree(tree, features, sums)
             with b.for_(0, GROUP) as k, b.for_(0, frame.dim(self.count)) as target:
-                at = b.binary("add", b.binary("mul", target, GROUP), k)
-                place = [*lead, b.binary("add", row, k), target]
+                at = target * GROUP + k
+                place = [*lead, row + k, target]
                 frame.store(self.votes, place, b.load(F32, sums, at))
         return whole
 
@@ -86,24 +96,24 @@ class Strike:
         groups = range(0, GROUP, lanes)
         left = [b.variable(b.splat(b.value(I32, -1), lanes), name="left") for _ in groups]
         begin = b.convert(self.frame.load_raw(self.starts, [tree]), I64)
-        after = self.frame.load_raw(self.starts, [b.binary("add", tree, 1)])
+        after = self.frame.load_raw(self.starts, [tree + 1])
         with b.for_(begin, b.convert(after, I64)) as number:
-            test = b.offset(self.tests, b.binary("mul", number, _WORDS), I32)
+            test = b.offset(self.tests, number * _WORDS, I32)
             limit = b.splat(b.load(F32, test, 0, invariant=True), lanes)
             feature = b.convert(b.load(I32, test, 1, invariant=True), I64)
             mask = b.splat(b.load(I32, test, 2, invariant=True), lanes)
-            column = b.offset(features, b.binary("mul", feature, GROUP), F32)
+            column = b.offset(features, feature * GROUP, F32)
             for leaves, k in zip(left, groups, strict=True):
-                holds = b.compare("le", _load(self, wide, column, k), limit)
+                holds = _load(self, wide, column, k) <= limit
                 before = leaves.get()
-                leaves.set(b.select(holds, before, b.binary("and", before, mask)))
+                leaves.set(b.select(holds, before, before & mask))
         target = b.convert(self.frame.load_raw(self.targets, [tree]), I64)
-        column = b.offset(sums, b.binary("mul", target, GROUP), F32)
-        weights = b.offset(self.leaves, b.binary("mul", tree, _LEAVES), F32)
+        column = b.offset(sums, target * GROUP, F32)
+        weights = b.offset(self.leaves, tree * _LEAVES, F32)
         for leaves, k in zip(left, groups, strict=True):
             leaf = b.unary("ctlz", leaves.get())
             weight = b.load(wide, weights, b.convert(leaf, I64))
-            total = b.binary("add", _load(self, wide, column, k), weight)
+            total = _load(self, wide, column, k) + weight
             b.store(total, column, k, align_bytes=F32.size_bytes)
 
 

@@ -1,4 +1,10 @@
-"""What special kernels share: parameters, pointers of views, loops over coordinates."""
+"""What special kernels share: parameters, pointers of views, loops over coordinates.
+
+Loops over coordinates (`loops`)::
+
+    for i in 0..shape[0]:
+        for j in 0..shape[1]: the caller's body, with (i, j)
+"""
 
 from __future__ import annotations
 
@@ -53,9 +59,7 @@ class KernelFrame:
         offset: Operand = self.dim(view.offset)
         for coordinate, stride in zip(at, view.strides, strict=True):
             if stride != 0:
-                offset = b.binary(
-                    "add", b.binary("mul", _value(b, coordinate), self.dim(stride)), offset
-                )
+                offset = _value(b, coordinate) * self.dim(stride) + offset
         return offset
 
     def pointer(self, view: View) -> Operand:
@@ -112,9 +116,9 @@ class KernelFrame:
     def checked(self, index: Operand, extent: Operand) -> tuple[Operand, Operand]:
         """An index counted from the end if negative, and whether it is inside; a fault if not."""
         b = self.builder
-        moved = b.select(b.compare("lt", index, 0), b.binary("add", index, extent), index)
-        inside = b.binary("and", b.compare("ge", moved, 0), b.compare("lt", moved, extent))
-        with b.if_(b.binary("xor", inside, True)):
+        moved = b.select(index < 0, index + extent, index)
+        inside = (moved >= 0) & (moved < extent)
+        with b.if_(~inside):
             b.fault(1, index, extent)
         return moved, inside
 

@@ -17,41 +17,44 @@ _COMBINE_TRUTH = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 
 
 @dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a view, or the first of some that lie side by side."""
+
+    view: View
+    at: Sequence[Operand]
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """A line of a view along its last axis; `at` names the others (its last entry is not read)."""
 
     view: View
     at: Sequence[Operand]
 
-    def place(self, i: Operand) -> list[Operand]:
-        """Coordinates of element `i`."""
-        return [*self.at[:-1], i]
+    def element(self, i: Operand) -> Element:
+        """Element `i`."""
+        return Element(self.view, [*self.at[:-1], i])
 
 
 def combine(
-    frame: KernelFrame,
-    target: View,
-    to: Sequence[Operand],
-    source: View,
-    at: Sequence[Operand],
-    reduction: str,
-    lanes: int = 1,
+    frame: KernelFrame, target: Element, source: Element, reduction: str, lanes: int = 1
 ) -> None:
     """Replace what lies in `target` by, or reduce into it, what lies in `source`.
 
     With `lanes`, as many elements side by side; both views are contiguous there.
     """
     if reduction == "none":
-        frame.store_raw(target, to, frame.load_raw(source, at, lanes))
+        frame.store_raw(target.view, target.at, frame.load_raw(source.view, source.at, lanes))
         return
-    if target.dtype.is_complex:
-        words = frame.load_raw(target, to, lanes), frame.load_raw(source, at, lanes)
-        result = complex_numbers.binary(frame.builder, reduction, *words, target.dtype)
-        frame.store_raw(target, to, result)
+    if target.view.dtype.is_complex:
+        before, more = (frame.load_raw(x.view, x.at, lanes) for x in (target, source))
+        result = complex_numbers.binary(frame.builder, reduction, before, more, target.view.dtype)
+        frame.store_raw(target.view, target.at, result)
         return
-    old, new = frame.load(target, to, lanes), frame.load(source, at, lanes)
+    old, new = (frame.load(x.view, x.at, lanes) for x in (target, source))
     table = _COMBINE_TRUTH if old.type.element == I1 else _COMBINE
-    frame.store(target, to, frame.builder.binary(table[reduction], old, new))
+    combined = frame.builder.binary(table[reduction], old, new)
+    frame.store(target.view, target.at, combined)
 
 
 def copy_line(
@@ -67,12 +70,10 @@ def copy_line(
     start = b.lift(low, I64)
     if target.view.strides[-1] == source.view.strides[-1] == 1:
         lanes = max(1, frame.task.lanes * 4 // max(4, target.view.dtype.size_bytes))
-        count = b.binary("sub", high, start)
-        whole = b.binary("add", start, b.binary("and", count, -lanes))
+        count = high - start
+        whole = start + (count & -lanes)
         with b.for_(start, whole, lanes) as i:
-            combine(
-                frame, target.view, target.place(i), source.view, source.place(i), reduction, lanes
-            )
+            combine(frame, target.element(i), source.element(i), reduction, lanes)
         start = whole
     with b.for_(start, high) as i:
-        combine(frame, target.view, target.place(i), source.view, source.place(i), reduction)
+        combine(frame, target.element(i), source.element(i), reduction)

@@ -2,11 +2,21 @@
 
 T.-F. Wu, C.-J. Lin, R. C. Weng, Probability Estimates for Multi-class Classification by Pairwise
 Coupling (2004), algorithm 2, as libsvm uses it: p minimises the sum of (r_ji p_i - r_ij p_j)^2.
+
+Loop nest::
+
+    parallel block in 0..ceil(n / _ROWS):
+        for row in low..high:
+            for i in 0..k, j in i + 1..k: Q[i, j], Q[j, i], Q[i, i], Q[j, j] of pairwise[row]
+            while left > 0 and worst >= 0.005 / k:
+                for i in 0..k: qp[i] = sum over j of Q[i, j] * p[j]
+                for i in 0..k: improve p[i]; for j in 0..k: scale p[j], qp[j]
+            shares[row] = p
 """
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.kernel.custom.frame import KernelFrame
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.expressions.representation import value_type
@@ -44,8 +54,8 @@ class _Couple:
         self.p = b.offset(scratch, k * k, F64)
         self.qp = b.offset(scratch, k * k + k, F64)
         with b.parallel() as block:
-            low = b.binary("mul", block, _ROWS)
-            high = b.min(b.binary("add", low, _ROWS), frame.dim(rows))
+            low = block * _ROWS
+            high = b.min(low + _ROWS, frame.dim(rows))
             with b.for_(low, high) as row:
                 self._fill(row)
                 self._iterate()
@@ -54,11 +64,11 @@ class _Couple:
                     frame.store(
                         self.shares, [row, i], b.convert(value, value_type(self.shares.dtype))
                     )
-        cost = sizes.multiply(rows, 40 * k * k + 40)
+        cost = rows * (40 * k * k + 40)
         return frame.kernel(integer.ceildiv(rows, _ROWS), cost, 8 * (k * k + 2 * k))
 
     def _at(self, i: Operand, j: Operand) -> Operand:
-        return self.b.binary("add", self.b.binary("mul", i, self.classes), j)
+        return i * self.classes + j
 
     def _fill(self, row: Operand) -> None:
         """Q_ii = sum of r_ji^2, Q_ij = -r_ji r_ij; p starts equal for all."""
@@ -73,23 +83,23 @@ class _Couple:
             at = self._at(i, i)
             b.store(b.fma(square, square, b.load(F64, self.q, at)), self.q, at)
 
-        with b.for_(0, k) as i, b.for_(b.binary("add", i, 1), k) as j:
+        with b.for_(0, k) as i, b.for_(i + 1, k) as j:
             given = self.frame.load(self.pairwise, [row, number.get()])
             first = b.convert(given, F64)
-            second = b.binary("sub", one, first)
+            second = one - first
             grow(i, second)
             grow(j, first)
-            cross = b.unary("neg", b.binary("mul", first, second))
+            cross = -(first * second)
             b.store(cross, self.q, self._at(i, j))
             b.store(cross, self.q, self._at(j, i))
-            number.set(b.binary("add", number.get(), 1))
+            number.set(number.get() + 1)
 
     def _iterate(self) -> None:
         """Until no Q p_i differs by more than 0.005 / k from their mean p Q p."""
         b, k = self.b, self.classes
         left = b.variable(max(100, k), I64, name="left")
-        with b.while_(lambda: b.compare("gt", left.get(), 0)):
-            left.set(b.binary("sub", left.get(), 1))
+        with b.while_(lambda: left.get() > 0):
+            left.set(left.get() - 1)
             mean = b.variable(0.0, F64, name="mean")
             with b.for_(0, k) as i:
                 total = b.variable(0.0, F64, name="total")
@@ -100,9 +110,9 @@ class _Couple:
                 mean.set(b.fma(b.load(F64, self.p, i), total.get(), mean.get()))
             worst = b.variable(0.0, F64, name="worst")
             with b.for_(0, k) as i:
-                off = b.binary("sub", b.load(F64, self.qp, i), mean.get())
+                off = b.load(F64, self.qp, i) - mean.get()
                 worst.set(b.max(worst.get(), b.unary("abs", off)))
-            with b.if_(b.compare("lt", worst.get(), 0.005 / k)):
+            with b.if_(worst.get() < 0.005 / k):
                 left.set(0)
             with b.else_(), b.for_(0, k) as i:
                 self._improve(i, mean)
@@ -111,13 +121,13 @@ class _Couple:
         b, k = self.b, self.classes
         diagonal = b.load(F64, self.q, self._at(i, i))
         here = b.load(F64, self.qp, i)
-        step = b.binary("div", b.binary("sub", mean.get(), here), diagonal)
-        scale = b.binary("add", step, 1.0)
-        b.store(b.binary("add", b.load(F64, self.p, i), step), self.p, i)
-        grown = b.fma(step, b.fma(step, diagonal, b.binary("mul", here, 2.0)), mean.get())
-        mean.set(b.binary("div", grown, b.binary("mul", scale, scale)))
+        step = (mean.get() - here) / diagonal
+        scale = step + 1.0
+        b.store(b.load(F64, self.p, i) + step, self.p, i)
+        grown = b.fma(step, b.fma(step, diagonal, here * 2.0), mean.get())
+        mean.set(grown / (scale * scale))
         with b.for_(0, k) as j:
             q = b.load(F64, self.q, self._at(i, j))
             moved = b.fma(step, q, b.load(F64, self.qp, j))
-            b.store(b.binary("div", moved, scale), self.qp, j)
-            b.store(b.binary("div", b.load(F64, self.p, j), scale), self.p, j)
+            b.store(moved / scale, self.qp, j)
+            b.store(b.load(F64, self.p, j) / scale, self.p, j)

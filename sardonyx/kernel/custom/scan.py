@@ -1,17 +1,26 @@
-"""Running sums and products along one axis (ONNX operator spec: CumSum, CumProd)."""
+"""Running sums and products along one axis (ONNX operator spec: CumSum, CumProd).
+
+Loop nest, where columns lie side by side::
+
+    parallel block in 0..others * ceil(extent / width):   # width: _VECTORS vectors of columns
+        total[width] = neutral
+        for i in 0..length:                               # from the end where `reverse`
+            total = op(total, x[i, columns])
+            y[i, columns] = total                         # what it was where `exclusive`
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.frame import KernelFrame, volume, without
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.expressions.representation import value_type
 from sardonyx.kernel.language.compiled import Kernel
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import F64, I64
 
 #: Blocks among which the rows are divided if only the run knows how many there are.
@@ -50,7 +59,7 @@ class _Scan:
 
     def build(self) -> Kernel:
         b, frame, x = self.b, self.frame, self.x
-        cost = sizes.multiply(volume(x.shape), 2)
+        cost = volume(x.shape) * 2
         if self.axis is not None:
             with b.parallel() as part:
                 self._along_any(part)
@@ -72,27 +81,27 @@ class _Scan:
         length, extent = frame.dim(shape[self.along]), frame.dim(shape[-1])
         count = frame.dim(parts)
         with b.parallel() as block:
-            lead = frame.coordinates(b.binary("div", block, count), others)
-            first = b.binary("mul", b.binary("rem", block, count), width)
+            lead = frame.coordinates(block // count, others)
+            first = block % count * width
             before, after = lead[: self.along], lead[self.along :]
 
             def write(column: Operand, vectors: int, lanes: int) -> None:
                 def place(i: Operand, k: int) -> list[Operand]:
-                    return [*before, i, *after, b.binary("add", column, k * lanes)]
+                    return [*before, i, *after, column + k * lanes]
 
                 self._rows(length, [partial(place, k=k) for k in range(vectors)], lanes)
 
-            end = b.binary("add", first, width)
-            with b.if_(b.compare("le", end, extent)):
+            end = first + width
+            with b.if_(end <= extent):
                 write(first, _VECTORS, lanes)
             with b.else_():
-                rest = b.binary("and", b.binary("sub", extent, first), -lanes)
-                whole = b.binary("add", first, rest)
+                rest = (extent - first) & -lanes
+                whole = first + rest
                 with b.for_(first, whole, lanes) as column:
                     write(column, 1, lanes)
                 with b.for_(whole, extent) as column:
                     write(column, 1, 1)
-        return frame.kernel(sizes.multiply(volume(others), parts), cost)
+        return frame.kernel(volume(others) * parts, cost)
 
     def _rows(
         self,
@@ -104,10 +113,10 @@ class _Scan:
         b, frame = self.b, self.frame
         kind = value_type(self.x.dtype)
         held = F64 if kind.is_float else kind
-        start = Literal(held.with_lanes(lanes), self.neutral)
+        start = b.constant(held.with_lanes(lanes), self.neutral)
         totals = [b.variable(start, name="total") for _ in rows]
         with b.long_for(0, length) as i:
-            number = b.binary("sub", b.binary("sub", length, 1), i) if self.reverse else i
+            number = length - 1 - i if self.reverse else i
             for row, total in zip(rows, totals, strict=True):
                 place, before = row(number), total.get()
                 term = b.convert(frame.load(self.x, place, lanes), held)
@@ -131,15 +140,15 @@ class _Scan:
         for here, extent in zip(chosen, extents, strict=True):
             length = b.select(here, extent, length)
             others.append(b.select(here, 1, extent))
-            rows = b.binary("mul", rows, others[-1])
-        low = b.binary("div", b.binary("mul", rows, part), _PARTS)
-        high = b.binary("div", b.binary("mul", rows, b.binary("add", part, 1)), _PARTS)
+            rows = rows * others[-1]
+        low = rows * part // _PARTS
+        high = rows * (part + 1) // _PARTS
         with b.if_(valid), b.for_(low, high) as row:
             lead: list[Operand] = []
             rest: Operand = row
             for extent in reversed(others):
-                lead.insert(0, b.binary("rem", rest, extent))
-                rest = b.binary("div", rest, extent)
+                lead.insert(0, rest % extent)
+                rest = rest // extent
 
             def at(i: Operand) -> list[Operand]:
                 return [b.select(here, i, c) for here, c in zip(chosen, lead, strict=True)]

@@ -2,16 +2,24 @@
 
 Every block owns a part of the result, copies it, then applies in order the updates that fall into
 it: no two blocks write the same element, so results do not depend on the number of threads.
+
+Loop nest::
+
+    parallel block in 0..blocks:
+        y[start..end] = x[start..end]
+        for which in updates:
+            flat = place of positions[which]
+            where start <= flat < end: y[flat] = reduction(y[flat], updates[which])
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.custom.frame import KernelFrame, volume
-from sardonyx.kernel.custom.lines import Line, combine, copy_line
+from sardonyx.kernel.custom.lines import Element, Line, combine, copy_line
 from sardonyx.kernel.custom.task import CustomTask, View, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
@@ -47,11 +55,11 @@ def build_scatter_elements(task: CustomTask, symbol: str) -> Kernel:
     with b.parallel() as block:
         *lead, chunk = frame.coordinates(block, block_shape)
         coordinates: list[Operand] = [b.value(I64, 0)] * rank
-        inside: Operand = b.compare("ge", block, 0)
+        inside: Operand = block >= 0
         for a, coordinate in zip(lead_axes, lead, strict=True):
             coordinates[a] = coordinate
-            within = b.compare("lt", coordinate, frame.dim(positions.shape[a]))
-            inside = b.binary("and", inside, within)
+            within = coordinate < frame.dim(positions.shape[a])
+            inside = inside & within
 
         def at(place: Operand, column: Operand | None = None) -> list[Operand]:
             found = list(coordinates)
@@ -63,21 +71,22 @@ def build_scatter_elements(task: CustomTask, symbol: str) -> Kernel:
         def update(i: Operand, column: Operand | None) -> None:
             place, valid = frame.checked(frame.load(positions, at(i, column)), length)
             with b.if_(valid):
-                combine(frame, y, at(place, column), updates, at(i, column), reduction)
+                target, source = Element(y, at(place, column)), Element(updates, at(i, column))
+                combine(frame, target, source, reduction)
 
         if axis == rank - 1:
             copy_line(frame, Line(y, coordinates), Line(x, coordinates), 0, width, "none")
             with b.if_(inside), b.for_(0, count) as i:
                 update(i, None)
         else:
-            low = b.binary("mul", chunk, _CHUNK)
-            high = b.min(b.binary("add", low, _CHUNK), width)
+            low = chunk * _CHUNK
+            high = b.min(low + _CHUNK, width)
             with b.for_(0, length) as i:
                 copy_line(frame, Line(y, at(i)), Line(x, at(i)), low, high, "none")
             last = b.min(high, touched)
             with b.if_(inside), b.for_(0, count) as i, b.for_(low, last) as column:
                 update(i, column)
-    cost = sizes.add(volume(x.shape), sizes.multiply(volume(positions.shape), 3))
+    cost = volume(x.shape) + volume(positions.shape) * 3
     return frame.kernel(volume(block_shape), integer.ceildiv(cost, 2))
 
 
@@ -106,24 +115,24 @@ class _ScatterND:
     def build(self) -> Kernel:
         b, frame = self.b, self.frame
         everything = volume(self.x.shape)
-        owned = sizes.add(_PART, sizes.multiply(self.count, 4))
+        owned = _PART + self.count * 4
         # One block at least, so that positions in a tensor of no elements are still checked.
         blocks = integer.maximum(1, integer.ceildiv(everything, owned))
         tuples = frame.dim(volume(self.outer))
         parts = frame.dim(blocks)
         frame.dims((*self.x.shape, *self.positions.shape, volume(self.slice)))
         with b.parallel() as block:
-            start = b.binary("div", b.binary("mul", block, tuples), parts)
-            following = b.binary("mul", b.binary("add", block, 1), tuples)
-            end = b.binary("div", following, parts)
+            start = block * tuples // parts
+            following = (block + 1) * tuples
+            end = following // parts
             self._copy(start, end)
             for which in frame.loops(self.positions.shape[:-1]):
                 target, flat, valid = self._target(which)
-                mine = b.binary("and", b.compare("ge", flat, start), b.compare("lt", flat, end))
-                with b.if_(b.binary("and", valid, mine)):
+                mine = (flat >= start) & (flat < end)
+                with b.if_(valid & mine):
                     self._apply(target, which)
-        cost = sizes.add(sizes.multiply(self.count, 4), volume(self.updates.shape))
-        return frame.kernel(blocks, integer.ceildiv(sizes.add(everything, cost), 2))
+        cost = self.count * 4 + volume(self.updates.shape)
+        return frame.kernel(blocks, integer.ceildiv(everything + cost, 2))
 
     def _copy(self, start: Operand, end: Operand) -> None:
         """Copy the slices from number `start` to `end`."""
@@ -132,32 +141,33 @@ class _ScatterND:
             inside = frame.dim(volume(self.slice))
             flat = [View(v.buffer, v.dtype, (volume(v.shape),), (1,), v.offset) for v in (x, y)]
             source, target = (Line(v, [start]) for v in flat)
-            low, high = (b.binary("mul", n, inside) for n in (start, end))
+            low, high = (n * inside for n in (start, end))
             copy_line(frame, target, source, low, high, "none")
             return
         with b.for_(start, end) as flat_tuple:
             outer = frame.coordinates(flat_tuple, self.outer)
             for rest in frame.loops(self.slice):
-                combine(frame, y, [*outer, *rest], x, [*outer, *rest], "none")
+                at = [*outer, *rest]
+                combine(frame, Element(y, at), Element(x, at), "none")
 
     def _target(self, which: Sequence[Operand]) -> tuple[list[Operand], Operand, Operand]:
         """The index tuple of an update, its number, and whether it is inside the tensor."""
         b, frame = self.b, self.frame
         target: list[Operand] = []
         flat: Operand = b.value(I64, 0)
-        valid: Operand = b.compare("ge", flat, 0)
+        valid: Operand = flat >= 0
         for k, extent in enumerate(map(frame.dim, self.outer)):
             index = frame.load(self.positions, [*which, b.value(I64, k)])
             moved, inside = frame.checked(index, extent)
             target.append(moved)
-            flat = b.binary("add", b.binary("mul", flat, extent), moved)
-            valid = b.binary("and", valid, inside)
+            flat = flat * extent + moved
+            valid = valid & inside
         return target, flat, valid
 
     def _apply(self, target: list[Operand], which: list[Operand]) -> None:
         frame, y, updates = self.frame, self.y, self.updates
         if not self.slice:
-            combine(frame, y, target, updates, which, self.reduction)
+            combine(frame, Element(y, target), Element(updates, which), self.reduction)
             return
         zero, width = self.b.value(I64, 0), frame.dim(self.slice[-1])
         for rest in frame.loops(self.slice[:-1]):

@@ -3,6 +3,16 @@
 A class of a batch is a block. Scores that are too low are dropped first; the others become a heap,
 from which the best is taken until enough boxes are kept. Those lie in scratch, coordinate by
 coordinate, so that a candidate is compared with a vector of them at once.
+
+Loop nest::
+
+    parallel block in 0..B * C:
+        for i in 0..N: where scores[block, i] > least: items[left] = (score, i); left += 1
+        make a heap of the items
+        while found < wanted and left > 0:
+            place = best of the heap
+            for j in 0..found step lanes: covered |= overlap(box of place, boxes kept[j]) > limit
+            where not covered: kept[block, found] = place; found += 1
 """
 
 from __future__ import annotations
@@ -10,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sardonyx.base import sizes
 from sardonyx.kernel.custom.frame import KernelFrame, volume
 from sardonyx.kernel.custom.items import POSITION_BITS, SortedItems, ordered_key
 from sardonyx.kernel.custom.task import CustomTask, special
@@ -59,40 +68,38 @@ class _SelectBoxes:
     def build(self) -> Kernel:
         b, frame = self.b, self.frame
         batches, classes, boxes = self.scores.shape
-        room = sizes.add(self.kept.shape[2], self.lanes)  # vectors may begin at the last box
+        room = self.kept.shape[2] + self.lanes  # vectors may begin at the last box
         frame.dims([room, boxes])
         limit = frame.load(self.overlap, [])
         least = frame.load(self.least, []) if self.scored else None
         wanted = b.min(frame.load(self.most, []), frame.dim(self.kept.shape[2]))
         items = b.context("scratch")
         first = b.offset(items, frame.dim(boxes), 8)
-        columns = [b.offset(first, b.binary("mul", frame.dim(room), k), F32) for k in range(5)]
+        columns = [b.offset(first, frame.dim(room) * k, F32) for k in range(5)]
         with b.parallel() as block:
             at = frame.coordinates(block, (batches, classes))
             left = b.variable(0, I64, name="left")
-            with b.if_(b.compare("gt", wanted, 0)):
+            with b.if_(wanted > 0):
                 self._candidates(at, items, least, left)
                 self.items.pile(items, left.get())
             found = b.variable(0, I64, name="found")
 
             def more() -> Operand:
-                room = b.compare("lt", found.get(), wanted)
-                some = b.compare("gt", left.get(), 0)
-                return b.binary("and", b.binary("and", room, some), b.may_go_on())
+                room = found.get() < wanted
+                some = left.get() > 0
+                return room & some & b.may_go_on()
 
             with b.while_(more):
                 place = self._best(items, left)
                 box = self._box(at[0], place)
-                with b.if_(
-                    b.binary("xor", self._is_covered(box, columns, found.get(), limit), True)
-                ):
+                with b.if_(~self._is_covered(box, columns, found.get(), limit)):
                     for column, number in zip(columns, box, strict=True):
                         b.store(number, column, found.get())
                     frame.store_raw(self.kept, [*at, found.get()], place)
-                    found.set(b.binary("add", found.get(), 1))
+                    found.set(found.get() + 1)
             frame.store_raw(self.count, at, found.get())
-        cost = sizes.multiply(volume(self.scores.shape), 3)
-        scratch = sizes.add(sizes.multiply(boxes, 8), sizes.multiply(room, 20))
+        cost = volume(self.scores.shape) * 3
+        scratch = boxes * 8 + room * 20
         return frame.kernel(volume((batches, classes)), cost, scratch)
 
     # -- candidates ---------------------------------------------------------------------------
@@ -105,11 +112,11 @@ class _SelectBoxes:
         count = frame.dim(self.scores.shape[2])
         whole = b.lift(0, I64)
         if least is not None and self.scores.strides[2] == 1:
-            whole = b.binary("and", count, -self.lanes)
+            whole = count & -self.lanes
             with b.for_(0, whole, self.lanes) as i:
                 several = frame.load(self.scores, [*at, i], self.lanes)
-                with b.if_(b.reduce("reduce_or", b.compare("gt", several, least))):
-                    self._taken(at, items, i, b.binary("add", i, self.lanes), least, left)
+                with b.if_(b.reduce("reduce_or", several > least)):
+                    self._taken(at, items, i, i + self.lanes, least, left)
         self._taken(at, items, whole, count, least, left)
 
     def _taken(
@@ -124,26 +131,26 @@ class _SelectBoxes:
         b = self.b
         with b.for_(low, high) as i:
             score = self.frame.load(self.scores, [*at, i])
-            passes = b.value(I1, True) if least is None else b.compare("gt", score, least)
+            passes = b.value(I1, True) if least is None else score > least
             with b.if_(passes):
                 self._take(items, score, i, left)
 
     def _take(self, items: Operand, score: Operand, i: Operand, left: Register) -> None:
         b = self.b
-        key = b.binary("shl", b.convert(ordered_key(b, score), I64), POSITION_BITS)
+        key = b.convert(ordered_key(b, score), I64) << POSITION_BITS
         # Of equal scores the one at the lower position is better.
-        place = b.binary("sub", _POSITIONS, i)
-        self.items.put(items, left.get(), (b.binary("or", key, place),))
-        left.set(b.binary("add", left.get(), 1))
+        place = _POSITIONS - i
+        self.items.put(items, left.get(), (key | place,))
+        left.set(left.get() + 1)
 
     def _best(self, items: Operand, left: Register) -> Operand:
         """Take the best candidate off the heap; gives its position."""
-        b, zero = self.b, self.b.value(I64, 0)
+        zero = self.b.value(I64, 0)
         (best,) = self.items.get(items, zero)
-        left.set(b.binary("sub", left.get(), 1))
+        left.set(left.get() - 1)
         last = self.items.get(items, left.get())
         self.items.sift(items, zero, left.get(), last)
-        return b.binary("sub", _POSITIONS, b.binary("and", best, _POSITIONS))
+        return _POSITIONS - (best & _POSITIONS)
 
     # -- overlaps -----------------------------------------------------------------------------
 
@@ -152,10 +159,10 @@ class _SelectBoxes:
         given = [frame.load(self.boxes, [batch, place, b.value(I64, k)]) for k in range(4)]
         if self.centred:
             x, y, width, height = given
-            half_x, half_y = (b.binary("mul", v, b.value(F32, 0.5)) for v in (width, height))
+            half_x, half_y = (v * b.value(F32, 0.5) for v in (width, height))
             corners = [
-                b.binary("sub", x, half_x), b.binary("add", x, half_x),
-                b.binary("sub", y, half_y), b.binary("add", y, half_y),
+                x - half_x, x + half_x,
+                y - half_y, y + half_y,
             ]  # fmt: skip
         else:
             pairs = ((given[0], given[2]), (given[1], given[3]))
@@ -171,32 +178,32 @@ class _SelectBoxes:
         covered, at = b.variable(False, I1, name="covered"), b.variable(0, I64, name="compared")
 
         def going() -> Operand:
-            rest = b.compare("lt", at.get(), count)
-            return b.binary("and", rest, b.binary("xor", covered.get(), True))
+            rest = at.get() < count
+            return rest & ~covered.get()
 
         with b.while_(going):
             i = at.get()
             several = F32.with_lanes(lanes)
             others = _Box._make(b.load(several, c, i, align_bytes=4) for c in columns)
             too_much = self._overlaps(box, others, limit)
-            valid = b.tail_mask(b.binary("sub", count, i), lanes)
-            covered.set(b.reduce("reduce_or", b.binary("and", too_much, valid)))
-            at.set(b.binary("add", i, lanes))
+            valid = b.tail_mask(count - i, lanes)
+            covered.set(b.reduce("reduce_or", too_much & valid))
+            at.set(i + lanes)
         return covered.get()
 
     def _extent(self, low: Operand, high: Operand) -> Operand:
-        return self.b.binary("max", self.b.binary("sub", high, low), 0.0)
+        return self.b.max(high - low, 0.0)
 
     def _overlaps(self, one: _Box, others: _Box, limit: Operand) -> Operand:
         """Whether intersections, as parts of unions, exceed the limit."""
         b = self.b
         across = self._extent(b.max(others.left, one.left), b.min(others.right, one.right))
         along = self._extent(b.max(others.low, one.low), b.min(others.high, one.high))
-        shared = b.binary("mul", across, along)
-        union = b.binary("sub", b.binary("add", others.area, one.area), shared)
+        shared = across * along
+        union = others.area + one.area - shared
         # Without a union there is nothing to divide by, and nothing overlaps.
-        some = b.compare("gt", shared, 0.0)
-        return b.binary("and", b.compare("gt", b.binary("div", shared, union), limit), some)
+        some = shared > 0.0
+        return (shared / union > limit) & some
 
 
 @special("list_boxes")
@@ -210,11 +217,11 @@ def build_list_boxes(task: CustomTask, symbol: str) -> Kernel:
     with b.parallel() as _block:
         row, room = b.variable(0, I64, name="row"), frame.dim(rows.shape[0])
         with b.for_(0, frame.dim(batches)) as batch, b.for_(0, frame.dim(classes)) as kind:
-            own = b.min(frame.load_raw(count, [batch, kind]), b.binary("sub", room, row.get()))
+            own = b.min(frame.load_raw(count, [batch, kind]), room - row.get())
             with b.for_(0, own) as i:
                 box = frame.load_raw(kept, [batch, kind, i])
                 for number, value in enumerate((batch, kind, box)):
                     frame.store_raw(rows, [row.get(), b.value(I64, number)], value)
-                row.set(b.binary("add", row.get(), 1))
-    cost = sizes.add(sizes.multiply(volume(count.shape), 2), sizes.multiply(rows.shape[0], 4))
+                row.set(row.get() + 1)
+    cost = volume(count.shape) * 2 + rows.shape[0] * 4
     return frame.kernel(1, cost)

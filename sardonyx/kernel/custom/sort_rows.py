@@ -1,10 +1,17 @@
-"""The order of the rows of a matrix: by their first elements, of equal ones by the next ..."""
+"""The order of the rows of a matrix: by their first elements, of equal ones by the next ...
+
+Loop nest; items are row numbers::
+
+    for width in 1, 2, 4 .. n:
+        for low in 0..n step 2 * width:
+            target[low:] = merge(source[low : middle], source[middle : high])
+        source, target = target, source
+"""
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
 from sardonyx.kernel.custom.frame import KernelFrame
-from sardonyx.kernel.custom.items import Loop, both_merges
+from sardonyx.kernel.custom.items import MergedRuns, merge_sort
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand
@@ -38,46 +45,26 @@ class _SortRows:
         with b.parallel() as _:
             with b.for_(0, rows) as i:
                 b.store(i, first, i)
-            source, target = b.variable(first, name="source"), b.variable(second, name="target")
-            width = b.variable(b.value(I64, 1), name="width")
-
-            with b.while_(lambda: b.compare("lt", width.get(), rows)):
-                run, items, merged = width.get(), source.get(), target.get()
-                for low, loop in both_merges(b, rows, run):
-                    middle = b.min(b.binary("add", low, run), rows)
-                    high = b.min(b.binary("add", middle, run), rows)
-                    self._merge(items, merged, low, middle, high, loop)
-                source.set(merged)
-                target.set(items)
-                width.set(b.binary("mul", run, 2))
-            items = source.get()
+            items = merge_sort(b, (first, second), rows, self._merge)
             with b.for_(0, rows) as i:
                 frame.store_raw(self.result, [i], b.load(I64, items, i))
-        cost = sizes.multiply(x.shape[0], 60)
-        return frame.kernel(1, cost, sizes.multiply(x.shape[0], 16))
+        cost = x.shape[0] * 60
+        return frame.kernel(1, cost, x.shape[0] * 16)
 
-    def _merge(
-        self,
-        items: Operand,
-        merged: Operand,
-        low: Operand,
-        middle: Operand,
-        high: Operand,
-        loop: Loop,
-    ) -> None:
-        b = self.b
-        left, right = b.variable(low, name="left"), b.variable(middle, name="right")
-        with loop(low, high) as i:
-            takes = b.variable(b.convert(b.compare("lt", left.get(), middle), I64), name="takes")
-            with b.if_(b.binary("and", b.ne(takes.get(), 0), b.compare("lt", right.get(), high))):
+    def _merge(self, runs: MergedRuns) -> None:
+        b, items, merged = self.b, runs.items, runs.merged
+        left, right = b.variable(runs.low, name="left"), b.variable(runs.middle, name="right")
+        with runs.loop(runs.low, runs.high) as i:
+            takes = b.variable(b.convert(left.get() < runs.middle, I64), name="takes")
+            with b.if_(b.ne(takes.get(), 0) & (right.get() < runs.high)):
                 one, two = b.load(I64, items, left.get()), b.load(I64, items, right.get())
-                takes.set(b.convert(b.compare("le", self._compared(one, two), 0), I64))
+                takes.set(b.convert(self._compared(one, two) <= 0, I64))
             with b.if_(b.ne(takes.get(), 0)):
                 b.store(b.load(I64, items, left.get()), merged, i)
-                left.set(b.binary("add", left.get(), 1))
+                left.set(left.get() + 1)
             with b.else_():
                 b.store(b.load(I64, items, right.get()), merged, i)
-                right.set(b.binary("add", right.get(), 1))
+                right.set(right.get() + 1)
 
     def _compared(self, one: Operand, two: Operand) -> Operand:
         """Below, at or above 0, as the first row is below, equal to or above the second one."""
@@ -86,19 +73,19 @@ class _SortRows:
         found, at = b.variable(0, I64, name="found"), b.variable(0, I64, name="at")
 
         def equal_so_far() -> Operand:
-            return b.binary("and", b.eq(found.get(), 0), b.compare("lt", at.get(), width))
+            return b.eq(found.get(), 0) & (at.get() < width)
 
         with b.while_(equal_so_far):
             left, right = (frame.load(self.x, [row, at.get()]) for row in (one, two))
             below, above = self._below(left, right), self._below(right, left)
-            found.set(b.binary("sub", b.convert(above, I64), b.convert(below, I64)))
-            at.set(b.binary("add", at.get(), 1))
+            found.set(b.convert(above, I64) - b.convert(below, I64))
+            at.set(at.get() + 1)
         return found.get()
 
     def _below(self, left: Operand, right: Operand) -> Operand:
         b = self.b
-        below = b.compare("lt", left, right)
+        below = left < right
         if not left.type.is_float:
             return below
-        numbers = b.binary("and", b.eq(left, left), b.ne(right, right))
-        return b.binary("or", below, numbers)
+        numbers = b.eq(left, left) & b.ne(right, right)
+        return below | numbers

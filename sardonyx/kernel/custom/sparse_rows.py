@@ -1,8 +1,18 @@
-"""Products of a sparse matrix, in compressed rows, and a dense one."""
+"""Products of a sparse matrix, in compressed rows, and a dense one.
+
+Loop nest::
+
+    parallel block in 0..ceil(m / _ROWS) * ceil(w / _COLUMNS):
+        for row in first..first + _ROWS:
+            for column in low..high step _VECTORS * lanes:
+                for e in outer[row]..outer[row + 1]:
+                    sums += values[e] * dense[inner[e], column:]
+                result[row, column:] = sums
+"""
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.kernel.custom.frame import KernelFrame, volume
 from sardonyx.kernel.custom.task import CustomTask, special
 from sardonyx.kernel.language.compiled import Kernel
@@ -45,29 +55,29 @@ class _SparseRows:
         every, columns, most = map(frame.dim, (rows, width, count))
         with b.parallel() as block:
             part, chunk = frame.coordinates(block, shape)
-            first = b.binary("mul", part, _ROWS)
-            low = b.binary("mul", chunk, _COLUMNS)
-            high = b.min(b.binary("add", low, _COLUMNS), columns)
-            with b.for_(first, b.min(b.binary("add", first, _ROWS), every)) as row:
+            first = part * _ROWS
+            low = chunk * _COLUMNS
+            high = b.min(low + _COLUMNS, columns)
+            with b.for_(first, b.min(first + _ROWS, every)) as row:
                 # Whatever lies in memory, no other value is read.
                 start = b.max(frame.load(self.outer, [row]), 0)
-                following = b.binary("add", row, 1)
+                following = row + 1
                 end = b.min(frame.load(self.outer, [following]), most)
                 done: Operand = low
                 for step in (self.lanes * _VECTORS, self.lanes, 1):
-                    rest = b.binary("rem", b.binary("sub", high, done), step)
-                    whole = b.binary("sub", high, rest)
+                    rest = (high - done) % step
+                    whole = high - rest
                     with b.for_(done, whole, step) as column:
                         self._sum(row, column, start, end, step)
                     done = whole
-        cost = sizes.add(volume(self.result.shape), sizes.multiply(count, width))
+        cost = volume(self.result.shape) + count * width
         return frame.kernel(volume(shape), integer.ceildiv(cost, 4))
 
     def _sum(self, row: Operand, column: Operand, start: Operand, end: Operand, step: int) -> None:
         """Elements of a row of the result, `step` of them from `column` on."""
         b, frame = self.b, self.frame
         lanes = min(step, self.lanes)
-        at = [b.binary("add", column, k) for k in range(0, step, lanes)]
+        at = [column + k for k in range(0, step, lanes)]
         depth = frame.dim(self.dense.shape[0])
         kind = memory_type(self.dense.dtype).with_lanes(lanes)
         sums = [b.variable(b.splat(b.value(kind.element, 0), lanes), kind) for _ in at]
@@ -80,6 +90,6 @@ class _SparseRows:
                     if kind.is_float:
                         total.set(b.fma(factor, other, total.get()))
                     else:
-                        total.set(b.binary("add", total.get(), b.binary("mul", factor, other)))
+                        total.set(total.get() + factor * other)
         for total, place in zip(sums, at, strict=True):
             frame.store(self.result, [row, place], total.get())

@@ -9,18 +9,28 @@ If k is a small part of the row, a heap keeps the best k, the worst of them on t
 are taken. Where floats lie side by side a vector of them is compared with the worst at once: few
 get into the heap, and of equal values the first has the better place. A merge sort orders what was
 taken: O(n log k) in all. `sorted` is not needed.
+
+Loop nest::
+
+    parallel row in 0..rows:
+        for i in 0..n: items[i] = item of x[row, i]       # where n <= _WHOLE * k
+        for i in k..n step lanes:                         # else: a heap of the best k
+            where any of x[row, i : i + lanes] is better than the worst: offer each
+        for width in 1, 2, 4 .. count: merge runs of `width` items
+        for i in 0..k: values[row, i], positions[row, i] = items[i]
 """
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.kernel.custom.frame import KernelFrame, volume, without
 from sardonyx.kernel.custom.items import (
     POSITION_BITS,
     Item,
     Loop,
+    MergedRuns,
     SortedItems,
-    both_merges,
+    merge_sort,
     ordered_key,
 )
 from sardonyx.kernel.custom.task import CustomTask, special
@@ -57,20 +67,20 @@ class _TopK:
         wanted, extent = given.shape[self.axis], x.shape[self.axis]
         rows = without(x.shape, self.axis)
         n, k = (b.variable(frame.dim(d), I64).get() for d in (extent, wanted))
-        room = integer.minimum(extent, sizes.multiply(wanted, _WHOLE))
+        room = integer.minimum(extent, wanted * _WHOLE)
         room_items = frame.dim(room)  # before the loop: it is computed once
         first = b.context("scratch")
         second = b.offset(first, room_items, 8 * self.words)
         with b.parallel() as row:
             lead = frame.coordinates(row, rows)
-            fits = b.compare("le", k, n)
+            fits = k <= n
             if self.words == 1:
-                fits = b.binary("and", fits, b.compare("lt", n, 1 << POSITION_BITS))
-            with b.if_(b.binary("xor", fits, True)):
+                fits = fits & (n < 1 << POSITION_BITS)
+            with b.if_(~fits):
                 b.fault(1, k, n)
-            with b.else_(), b.if_(b.compare("gt", k, 0)):
+            with b.else_(), b.if_(k > 0):
                 count = b.variable(n, name="count")
-                with b.if_(b.compare("le", n, b.binary("mul", k, _WHOLE))):
+                with b.if_(n <= k * _WHOLE):
                     self._take(lead, first, n)
                 with b.else_():
                     count.set(k)
@@ -78,8 +88,8 @@ class _TopK:
                 result = self._sort(first, second, count.get())
                 with b.long_for(0, k) as i:
                     self._give(lead, i, self._place(self.items.get(result, i)))
-        cost = sizes.multiply(volume(x.shape), 6)
-        return frame.kernel(volume(rows), cost, sizes.multiply(room, 16 * self.words))
+        cost = volume(x.shape) * 6
+        return frame.kernel(volume(rows), cost, room * (16 * self.words))
 
     # -- items --------------------------------------------------------------------------------
 
@@ -89,7 +99,7 @@ class _TopK:
     def _keys(self, lead: list[Operand], i: Operand, lanes: int = 1) -> Operand:
         """What orders an element, or as many side by side: the lower the better."""
         key = ordered_key(self.b, self.frame.load(self.x, self._at(lead, i), lanes))
-        return self.b.binary("xor", key, -1) if self.largest else key
+        return key ^ -1 if self.largest else key
 
     def _element(self, lead: list[Operand], i: Operand) -> Item:
         """The item of element `i` of the row."""
@@ -97,13 +107,13 @@ class _TopK:
         key = self._keys(lead, i)
         if self.words == 2:
             return (key, i)
-        high = b.binary("shl", b.convert(key, I64), POSITION_BITS)
-        return (b.binary("or", high, i),)
+        high = b.convert(key, I64) << POSITION_BITS
+        return (high | i,)
 
     def _place(self, item: Item) -> Operand:
         if self.words == 2:
             return item[1]
-        return self.b.binary("and", item[0], (1 << POSITION_BITS) - 1)
+        return item[0] & ((1 << POSITION_BITS) - 1)
 
     # -- which elements -----------------------------------------------------------------------
 
@@ -120,13 +130,13 @@ class _TopK:
         if not self._are_lanes:
             self._offer(lead, items, k, k, n, b.long_for)
             return
-        whole = b.binary("add", k, b.binary("and", b.binary("sub", n, k), -lanes))
+        whole = k + ((n - k) & -lanes)
         with b.long_for(k, whole, lanes) as i:
             keys = self._keys(lead, i, lanes)
-            worst = b.binary("shr", self.items.get(items, b.value(I64, 0))[0], POSITION_BITS)
+            worst = self.items.get(items, b.value(I64, 0))[0] >> POSITION_BITS
             limit = b.splat(b.convert(worst, I32), lanes)
-            with b.if_(b.reduce("reduce_or", b.compare("lt", keys, limit))):
-                self._offer(lead, items, k, i, b.binary("add", i, lanes), b.for_)
+            with b.if_(b.reduce("reduce_or", keys < limit)):
+                self._offer(lead, items, k, i, i + lanes, b.for_)
         self._offer(lead, items, k, whole, n, b.for_)
 
     @property
@@ -155,46 +165,25 @@ class _TopK:
 
     def _sort(self, first: Operand, second: Operand, count: Operand) -> Operand:
         """Merge runs of 1, 2, 4 ... items, to and fro; gives where the result lies."""
-        b = self.b
-        source, target = b.variable(first, name="source"), b.variable(second, name="target")
-        width = b.variable(b.value(I64, 1), name="width")
-        with b.while_(lambda: b.compare("lt", width.get(), count)):
-            run = width.get()
-            items, merged = source.get(), target.get()
-            for low, loop in both_merges(b, count, run):
-                middle = b.min(b.binary("add", low, run), count)
-                high = b.min(b.binary("add", middle, run), count)
-                self._merge(items, merged, low, middle, high, loop)
-            source.set(merged)
-            target.set(items)
-            width.set(b.binary("mul", run, 2))
-        return source.get()
+        return merge_sort(self.b, (first, second), count, self._merge)
 
-    def _merge(
-        self,
-        items: Operand,
-        merged: Operand,
-        low: Operand,
-        middle: Operand,
-        high: Operand,
-        loop: Loop,
-    ) -> None:
-        b = self.b
-        left, right = b.variable(low, name="left"), b.variable(middle, name="right")
-        last_left, last_right = b.binary("sub", middle, 1), b.binary("sub", high, 1)
-        with loop(low, high) as i:
+    def _merge(self, runs: MergedRuns) -> None:
+        b, items, middle, high = self.b, runs.items, runs.middle, runs.high
+        left, right = b.variable(runs.low, name="left"), b.variable(middle, name="right")
+        last_left, last_right = middle - 1, high - 1
+        with runs.loop(runs.low, high) as i:
             at_left, at_right = left.get(), right.get()
             one = self.items.get(items, b.min(at_left, last_left))
             other = self.items.get(items, b.min(at_right, last_right))
-            wins = b.binary("and", b.compare("lt", at_left, middle), self.items.less(one, other))
-            wins = b.binary("or", wins, b.compare("ge", at_right, high))
+            wins = (at_left < middle) & self.items.less(one, other)
+            wins = wins | (at_right >= high)
             pairs = zip(one, other, strict=True)
-            self.items.put(merged, i, tuple(b.select(wins, x, y) for x, y in pairs))
+            self.items.put(runs.merged, i, tuple(b.select(wins, x, y) for x, y in pairs))
             self._step(left, wins)
-            self._step(right, b.binary("xor", wins, True))
+            self._step(right, ~wins)
 
     def _step(self, at: Register, forward: Operand) -> None:
-        at.set(self.b.binary("add", at.get(), self.b.convert(forward, I64)))
+        at.set(at.get() + self.b.convert(forward, I64))
 
     # -- results ------------------------------------------------------------------------------
 

@@ -20,10 +20,10 @@ def check_divisor(b: Builder, divisor: Operand, counted: Counted) -> None:
         return
     if isinstance(divisor, Literal):
         divisor = b.variable(divisor).get()
-    zero: Operand = b.compare("eq", divisor, 0)
+    zero: Operand = b.eq(divisor, 0)
     mask = counted(lanes)
     if mask is not None:
-        zero = b.binary("and", zero, mask)
+        zero = zero & mask
     with b.if_(zero if lanes == 1 else b.reduce("reduce_or", zero)):
         b.fault(2)
 
@@ -33,10 +33,10 @@ def check_index(b: Builder, value: Operand, size: Operand, counted: Counted) -> 
     lanes = value.type.lanes
     if isinstance(value, Literal):
         value = b.variable(value).get()
-    moved = b.select(b.compare("lt", value, 0), b.binary("add", value, size), value)
-    outside: Operand = b.binary("or", b.compare("lt", moved, 0), b.compare("ge", moved, size))
+    moved = b.select(value < 0, value + size, value)
+    outside: Operand = (moved < 0) | (moved >= size)
     mask = counted(lanes)
-    failing = outside if mask is None else b.binary("and", outside, mask)
+    failing = outside if mask is None else outside & mask
     with b.if_(failing if lanes == 1 else b.reduce("reduce_or", failing)):
         worst = value
         if lanes > 1:
@@ -53,16 +53,16 @@ def check_range(
         value = b.variable(value).get()
     lanes = max(x.type.lanes for x in (value, low, high))
     value, low, high = (b.splat(x, lanes) for x in (value, low, high))
-    outside: Operand = b.binary("or", b.compare("lt", value, low), b.compare("gt", value, high))
+    outside: Operand = (value < low) | (value > high)
     mask = counted(lanes)
-    failing = outside if mask is None else b.binary("and", outside, mask)
+    failing = outside if mask is None else outside & mask
     with b.if_(failing if lanes == 1 else b.reduce("reduce_or", failing)):
         found = [value, low, high]
         if lanes > 1:
             # Ranges may differ from lane to lane: all three numbers are of the first that fails.
             number = b.iota(I64.with_lanes(lanes))
             first = b.reduce("reduce_min", b.select(failing, number, lanes))
-            here = b.compare("eq", number, first)
+            here = b.eq(number, first)
             found = [b.reduce("reduce_max", b.select(here, x, -(1 << 62))) for x in found]
         b.fault(code_of_range(name), *found)
     return b.select(outside, low, value)

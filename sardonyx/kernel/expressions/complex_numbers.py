@@ -12,10 +12,10 @@ from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.types import F32, F64, U32, U64, U128, Type
 
 
-def constant_word(value: complex, dtype: DType) -> Literal:
+def constant_word(b: Builder, value: complex, dtype: DType) -> Literal:
     """A number as a word."""
     data = np.array(value, dtype.numpy).tobytes()
-    return Literal(_word(dtype), int.from_bytes(data, "little"))
+    return b.constant(_word(dtype), int.from_bytes(data, "little"))
 
 
 def part(b: Builder, word: Operand, dtype: DType, op: str) -> Operand:
@@ -23,7 +23,7 @@ def part(b: Builder, word: Operand, dtype: DType, op: str) -> Operand:
     if isinstance(word, Literal):
         word = b.variable(word).get()
     if op == "imag":
-        word = b.binary("shr", word, dtype.bits // 2)
+        word = word >> (dtype.bits // 2)
     half, number = _halves(dtype)
     return b.bitcast(b.convert(word, half), number.with_lanes(word.type.lanes))
 
@@ -32,9 +32,9 @@ def combine(b: Builder, re: Operand, im: Operand, dtype: DType) -> Operand:
     """The word of two parts."""
     lanes = max(re.type.lanes, im.type.lanes)
     half, number = _halves(dtype)
-    parts = [b.lift(_in_lanes(x, lanes), number.with_lanes(lanes)) for x in (re, im)]
+    parts = [b.lift(_in_lanes(b, x, lanes), number.with_lanes(lanes)) for x in (re, im)]
     low, high = (b.convert(b.bitcast(x, half.with_lanes(lanes)), _word(dtype)) for x in parts)
-    return b.binary("or", low, b.binary("shl", high, dtype.bits // 2))
+    return low | (high << (dtype.bits // 2))
 
 
 def binary(b: Builder, op: str, x: Operand, y: Operand, dtype: DType) -> Operand:
@@ -48,14 +48,14 @@ def binary(b: Builder, op: str, x: Operand, y: Operand, dtype: DType) -> Operand
     a, c = (part(b, w, dtype, "real") for w in (x, y))
     d, e = (part(b, w, dtype, "imag") for w in (x, y))
     if op == "add":
-        return combine(b, b.binary("add", a, c), b.binary("add", d, e), dtype)
-    re = b.binary("sub", b.binary("mul", a, c), b.binary("mul", d, e))
-    im = b.binary("add", b.binary("mul", a, e), b.binary("mul", d, c))
+        return combine(b, a + c, d + e, dtype)
+    re = a * c - d * e
+    im = a * e + d * c
     return combine(b, re, im, dtype)
 
 
-def _in_lanes(x: Operand, lanes: int) -> Operand:
-    return Literal(x.type.with_lanes(lanes), x.value) if isinstance(x, Literal) else x
+def _in_lanes(b: Builder, x: Operand, lanes: int) -> Operand:
+    return b.splat(x, lanes) if isinstance(x, Literal) else x
 
 
 def _word(dtype: DType) -> Type:

@@ -178,8 +178,8 @@ class Expression(SymbolicIntegers):
         if not left:
             return
         b = self.builder
-        held = [b.variable(Literal(self._type_of(x), 0)) for x in left]
-        any_at_all = [b.compare("gt", self.dim(extent), 0) for extent in unsure]
+        held = [b.variable(b.constant(self._type_of(x), 0)) for x in left]
+        any_at_all = [self.dim(extent) > 0 for extent in unsure]
         with b.if_(reduce(partial(b.binary, "and"), any_at_all)):
             inside = self.child(vector=self.vector, lanes=self.lanes, mask=self.mask)
             for x, variable in zip(left, held, strict=True):
@@ -200,7 +200,7 @@ class Expression(SymbolicIntegers):
     def scalar(self, x: Scalar, guard: Operand | None = None) -> Operand:
         """The value of `x` in `value_type(x.dtype)`; loads only in lanes where `guard` holds."""
         if x.op == "constant":
-            return constant(x.payload, x.dtype)
+            return constant(self.builder, x.payload, x.dtype)
         found = self._find(x, guard)
         if found is None:
             found = self._values[x, guard] = self._write(x, guard)
@@ -230,7 +230,7 @@ class Expression(SymbolicIntegers):
         complement = as_complement(x)
         if complement is not None:
             argument, factor = complement
-            return b.unary("erfc", b.binary("mul", self.scalar(argument, guard), factor))
+            return b.unary("erfc", self.scalar(argument, guard) * factor)
         arguments = [self.scalar(a, guard) for a in x.arguments]
         if x.op == "cast":
             return cast(b, arguments[0], x.arguments[0].dtype, x.dtype, x.rounding)
@@ -266,7 +266,7 @@ class Expression(SymbolicIntegers):
         b = self.builder
         if len(arguments) == 1:
             if x.op == "not" and x.dtype is dtypes.BOOL:
-                return b.binary("xor", arguments[0], True)
+                return ~arguments[0]
             return b.unary(x.op, arguments[0])
         if x.op == "fma":
             return b.fma(*arguments)
@@ -292,7 +292,7 @@ class Expression(SymbolicIntegers):
         chosen = []
         for wanted, argument in ((True, x.arguments[1]), (False, x.arguments[2])):
             if needs_guard(argument) and not self._available(argument):
-                test = condition if wanted else b.binary("xor", condition, True)
+                test = condition if wanted else ~condition
                 chosen.append(self._guarded(argument, self._both(guard, test), write, element))
             else:
                 chosen.append(write(self, argument, guard))
@@ -301,7 +301,7 @@ class Expression(SymbolicIntegers):
         return b.select(
             condition,
             *(
-                b.lift(v, kind) if not isinstance(v, Literal) else Literal(kind, v.value)
+                b.lift(v, kind) if not isinstance(v, Literal) else b.constant(kind, v.value)
                 for v in chosen
             ),
         )
@@ -315,7 +315,7 @@ class Expression(SymbolicIntegers):
         """`x` where `guard` holds; the rest is unspecified and nothing is read there."""
         b = self.builder
         if guard.type.lanes == 1 and not self.is_vector(x) and not self._is_read_anyway(x):
-            held = b.variable(Literal(element, 0))
+            held = b.variable(b.constant(element, 0))
             with b.if_(guard):
                 inside = self.child({}, vector=self.vector, lanes=self.lanes, mask=self.mask)
                 held.set(write(inside, x))
@@ -323,7 +323,7 @@ class Expression(SymbolicIntegers):
         return write(self, x, guard)
 
     def _both(self, a: Operand | None, c: Operand) -> Operand:
-        return c if a is None else self.builder.binary("and", a, c)
+        return c if a is None else a & c
 
     def load_mask(self, guard: Operand | None, lanes: int) -> Operand | None:
         """The lanes that count and in which `guard` holds; None if it is all of them."""
@@ -342,7 +342,7 @@ class Expression(SymbolicIntegers):
             return self.load_mask(guard, lanes)
         if guard is None or guard.type.lanes == 1:
             return guard
-        mask = guard if self.mask is None else self.builder.binary("and", self.mask, guard)
+        mask = guard if self.mask is None else self.mask & guard
         return self.builder.reduce("reduce_or", mask)
 
     def stored(self, x: Scalar, guard: Operand | None = None) -> Operand:
@@ -386,7 +386,7 @@ class Expression(SymbolicIntegers):
         if repeated is not None:
             base = b.offset(where.pointer, self.with_scalar_vector().dim(offset, guard), element)
             mask = self.load_mask(guard, self.lanes)
-            return load_repeated(b, base, element, self.lanes, *repeated, mask)
+            return load_repeated(b, base, element.with_lanes(self.lanes), *repeated, mask)
         pointer, at = self._lane_places(where.pointer, offset, element, guard)
         align = self.align_bytes(offset, element)
         kind = element.with_lanes(self.lanes)

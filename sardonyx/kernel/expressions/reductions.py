@@ -48,11 +48,11 @@ class Accumulator:
         require_numbers(body)
         self.type = value_type(body).with_lanes(lanes)
         self.result = value_type(result)
-        self.neutral = Literal(self.type, neutral(kind, self.type.element))
+        self.neutral = builder.constant(self.type, neutral(kind, self.type.element))
         self.best = builder.variable(self.neutral, name=kind)
         self.total: Register | None = None
         if kind.startswith("arg"):
-            self.at = builder.variable(Literal(I64.with_lanes(lanes), -1), name="at")
+            self.at = builder.variable(builder.constant(I64.with_lanes(lanes), -1), name="at")
 
     @property
     def is_float_sum(self) -> bool:
@@ -70,7 +70,7 @@ class Accumulator:
         assert total is not None  # noqa: S101 - `begin_runs` was called
         self.best = b.variable(self.neutral, name="run")
         yield
-        total.set(b.binary("add", total.get(), b.convert(self.best.get(), F64)))
+        total.set(total.get() + b.convert(self.best.get(), F64))
 
     def add_value(self, level: Expression, body: Scalar, mask: Operand | None = None) -> None:
         """Take in the value of `body`; a sum of products is fused, rounded once per term."""
@@ -78,7 +78,7 @@ class Accumulator:
         if self.kind == "sum" and body.op == "mul" and self.type.is_float and mask is None:
             factors = (level.scalar(a) for a in body.arguments)
             x, y = (
-                Literal(self.type, f.value) if isinstance(f, Literal) else b.lift(f, self.type)
+                b.constant(self.type, f.value) if isinstance(f, Literal) else b.lift(f, self.type)
                 for f in factors
             )
             self.best.set(b.fma(x, y, self.best.get()))
@@ -91,7 +91,7 @@ class Accumulator:
         value = (
             b.lift(value, self.type)
             if not isinstance(value, Literal)
-            else Literal(self.type, value.value)
+            else b.constant(self.type, value.value)
         )
         best = self.best.get()
         if position is not None:
@@ -118,12 +118,12 @@ class Accumulator:
             op = op[0] + "e"
         better = b.compare(op, value, best)
         at = self.at.get()
-        better = b.binary("or", better, b.compare("lt", at, 0))
+        better = better | (at < 0)
         if self.type.is_float:  # the first NaN stays
-            is_nan = b.binary("and", b.compare("ne", value, value), b.compare("eq", best, best))
-            better = b.binary("or", better, is_nan)
+            is_nan = b.ne(value, value) & b.eq(best, best)
+            better = better | is_nan
         if mask is not None:
-            better = b.binary("and", better, mask)
+            better = better & mask
         self.best.set(b.select(better, value, best))
         self.at.set(b.select(better, position, at))
 
@@ -153,14 +153,14 @@ class Accumulator:
         """Of the lanes that hold the extreme, the first (or last) position."""
         b = self.builder
         last = self.kind.endswith("_last")
-        used = b.compare("ge", at, 0)
+        used = at >= 0
         guarded = b.select(used, best, self.neutral)
         top = b.reduce("reduce_max" if "argmax" in self.kind else "reduce_min", guarded)
-        equal = b.compare("eq", best, top)
+        equal = b.eq(best, top)
         if self.type.is_float:
-            nan = b.compare("ne", best, best)
-            equal = b.binary("or", equal, nan)
-        held = b.binary("and", equal, used)
+            nan = b.ne(best, best)
+            equal = equal | nan
+        held = equal & used
         limit = -1 if last else (1 << 62)
         chosen = b.select(held, at, limit)
         return b.reduce("reduce_max" if last else "reduce_min", chosen)

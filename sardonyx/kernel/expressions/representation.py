@@ -39,15 +39,15 @@ def require_numbers(dtype: DType) -> None:
         )
 
 
-def constant(value: complex, dtype: DType) -> Literal:
+def constant(b: Builder, value: complex, dtype: DType) -> Literal:
     """A number as `value_type(dtype)` holds it."""
     if dtype.is_complex:
-        return complex_numbers.constant_word(value, dtype)
+        return complex_numbers.constant_word(b, value, dtype)
     if isinstance(value, complex):
         raise EngineError(message("kernel", f"{value} is no value of the type {dtype}"))
     if dtype.is_narrow_float:
-        return small_floats.constant_code(value, dtype)
-    return Literal(value_type(dtype), value)
+        return small_floats.constant_code(b, value, dtype)
+    return b.constant(value_type(dtype), value)
 
 
 def cast(
@@ -59,7 +59,7 @@ def cast(
     if target.is_narrow_float:
         return small_floats.encode(b, value, target, rounding)
     if target is dtypes.BOOL:
-        return b.compare("ne", value, 0) if source is not dtypes.BOOL else value
+        return b.ne(value, 0) if source is not dtypes.BOOL else value
     if target in HALVES:
         if isinstance(value, Literal):
             value = b.variable(value).get()
@@ -75,7 +75,7 @@ def _within(b: Builder, value: Operand, dtype: DType) -> Operand:
     """A float kept between the ends of a small integer type; NaN stays."""
     low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
     high = low + (1 << dtype.bits) - 1
-    return b.binary("max", b.binary("min", value, float(high)), float(low))
+    return b.max(b.min(value, float(high)), float(low))
 
 
 def _low_bits(b: Builder, value: Operand, dtype: DType) -> Operand:
@@ -83,13 +83,13 @@ def _low_bits(b: Builder, value: Operand, dtype: DType) -> Operand:
     if dtype.bits >= 8:
         return value
     unused = 8 - dtype.bits
-    return b.binary("shr", b.binary("shl", value, unused), unused)
+    return (value << unused) >> unused
 
 
 def from_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
     """A stored element as the value that expressions compute with."""
     if dtype is dtypes.BOOL:
-        return b.compare("ne", value, 0)
+        return b.ne(value, 0)
     return b.convert(_low_bits(b, value, dtype), value_type(dtype))
 
 
@@ -100,5 +100,5 @@ def to_memory(b: Builder, value: Operand, dtype: DType) -> Operand:
     mask = (1 << dtype.bits) - 1
     if isinstance(value, Literal):
         whole = short or dtype is dtypes.BOOL
-        return Literal(stored, int(value.value) & mask if whole else value.value)
-    return b.binary("and", value, mask) if short else b.convert(value, stored)
+        return b.constant(stored, int(value.value) & mask if whole else value.value)
+    return value & mask if short else b.convert(value, stored)

@@ -59,7 +59,7 @@ class Format:
     def nan(self) -> int:
         """What NaN becomes; of a `finite` format, as in ml_dtypes, a zero of the other sign."""
         if self.specials == "ieee":
-            return self.infinity | 1 << (self.mantissa - 1)
+            return self.infinity | (1 << (self.mantissa - 1))
         return self.sign - 1 if self.specials == "fn" else self.sign
 
     def beyond(self, saturate: bool) -> int:
@@ -80,43 +80,43 @@ FORMATS = {
 }
 
 
-def constant_code(value: float, dtype: DType) -> Literal:
+def constant_code(b: Builder, value: float, dtype: DType) -> Literal:
     """The code of a number."""
     code = to_narrow(np.array([value]), dtype, UNSATURATED if np.isinf(value) else NEAREST)
-    return Literal(U8, int(code.view(np.uint8)[0]))
+    return b.constant(U8, int(code.view(np.uint8)[0]))
 
 
 def decode(b: Builder, code: Operand, dtype: DType) -> Operand:
     """The f32 that a code stands for; exact."""
     if isinstance(code, Literal):
         number = np.array(code.value, np.uint8).view(dtype.numpy)
-        return Literal(F32.with_lanes(code.type.lanes), float(number))
+        return b.constant(F32.with_lanes(code.type.lanes), float(number))
     word = b.convert(code, U32)
     if dtype is dtypes.FLOAT8E8M0:
         return _decode_power(b, word)
     form = FORMATS[dtype]
-    size = b.binary("and", word, form.sign - 1)
-    normal = b.binary("shl", size, 23 - form.mantissa)
-    normal = b.binary("add", normal, (127 - form.bias) << 23)
+    size = word & (form.sign - 1)
+    normal = size << (23 - form.mantissa)
+    normal = normal + ((127 - form.bias) << 23)
     small = b.convert(b.convert(size, I32), F32)
-    small = b.binary("mul", small, 2.0 ** (1 - form.bias - form.mantissa))
-    is_small = b.compare("lt", size, 1 << form.mantissa)
+    small = small * 2.0 ** (1 - form.bias - form.mantissa)
+    is_small = size < 1 << form.mantissa
     bits = b.select(is_small, _bits(b, small), normal)
     if form.specials == "ieee":
-        special = b.select(b.compare("gt", size, form.infinity), _QUIET, _same(size, _INFINITE))
-        bits = b.select(b.compare("ge", size, form.infinity), special, bits)
+        special = b.select(size > form.infinity, _QUIET, _same(b, size, _INFINITE))
+        bits = b.select(size >= form.infinity, special, bits)
     elif form.specials == "fn":
-        bits = b.select(b.compare("eq", size, form.nan), _QUIET, bits)
+        bits = b.select(b.eq(size, form.nan), _QUIET, bits)
     elif form.specials == "fnuz":
-        bits = b.select(b.compare("eq", word, form.nan), _QUIET, bits)
-    sign = b.binary("and", word, form.sign)
+        bits = b.select(b.eq(word, form.nan), _QUIET, bits)
+    sign = word & form.sign
     shift = 31 - form.exponent - form.mantissa
-    return _float(b, b.binary("or", bits, b.binary("shl", sign, shift)))
+    return _float(b, bits | (sign << shift))
 
 
 def _decode_power(b: Builder, word: Operand) -> Operand:
-    bits = b.select(b.compare("eq", word, 0), 1 << 22, b.binary("shl", word, 23))
-    return _float(b, b.select(b.compare("eq", word, 255), _QUIET, bits))
+    bits = b.select(b.eq(word, 0), 1 << 22, word << 23)
+    return _float(b, b.select(b.eq(word, 255), _QUIET, bits))
 
 
 def encode(b: Builder, value: Operand, dtype: DType, rounding: Rounding = NEAREST) -> Operand:
@@ -135,53 +135,53 @@ def encode(b: Builder, value: Operand, dtype: DType, rounding: Rounding = NEARES
     if value.type.scalar == "f64":
         value = _round_to_odd(b, value)
     bits = _bits(b, b.convert(value, F32))
-    size = b.binary("and", bits, 0x7FFFFFFF)
+    size = bits & 0x7FFFFFFF
     if dtype is dtypes.FLOAT8E8M0:
         return b.convert(_encode_power(b, size, rounding), U8)
     form = FORMATS[dtype]
     code = _nearest(b, size, form)
     beyond = form.beyond(rounding.saturate)
-    code = b.select(b.compare("gt", code, form.largest), beyond, code)
-    code = b.select(b.compare("gt", size, _INFINITE), form.nan, code)
-    sign = b.binary("shr", b.binary("xor", bits, size), 31 - form.exponent - form.mantissa)
+    code = b.select(code > form.largest, beyond, code)
+    code = b.select(size > _INFINITE, form.nan, code)
+    sign = (bits ^ size) >> (31 - form.exponent - form.mantissa)
     signed = b.binary("xor" if form.specials == "finite" else "or", code, sign)
     if form.specials == "fnuz":
-        signed = b.select(b.compare("eq", code, 0), code, signed)
+        signed = b.select(b.eq(code, 0), code, signed)
     return b.convert(signed, U8)
 
 
 def _nearest(b: Builder, size: Operand, form: Format) -> Operand:
     """The code of a number without sign, as if there were no largest."""
     shift = 23 - form.mantissa
-    odd = b.binary("and", b.binary("shr", size, shift), 1)
+    odd = (size >> shift) & 1
     offset = (1 << (shift - 1)) - 1 - ((127 - form.bias) << 23)
-    normal = b.binary("add", b.binary("add", size, odd), offset % (1 << 32))
-    normal = b.binary("shr", normal, shift)
+    normal = size + odd + offset % (1 << 32)
+    normal = normal >> shift
     # The sum's last bit is worth the smallest code, so the addition rounds where it should.
     magic = 2.0 ** (24 - form.bias - form.mantissa)
-    total = b.binary("add", _float(b, size), magic)
-    small = b.binary("sub", _bits(b, total), int(np.float32(magic).view(np.uint32)))
-    return b.select(b.compare("lt", size, (128 - form.bias) << 23), small, normal)
+    total = _float(b, size) + magic
+    small = _bits(b, total) - int(np.float32(magic).view(np.uint32))
+    return b.select(size < (128 - form.bias) << 23, small, normal)
 
 
 def _encode_power(b: Builder, size: Operand, rounding: Rounding) -> Operand:
     """The code of a power of two: 0 is 2**-127, which f32 has as a subnormal, 254 is 2**127."""
-    exponent, rest = b.binary("shr", size, 23), b.binary("and", size, 0x7FFFFF)
-    is_small = b.compare("eq", exponent, 0)
+    exponent, rest = size >> 23, size & 0x7FFFFF
+    is_small = b.eq(exponent, 0)
     # Seen from a subnormal, the next code begins twice as far up: its unit is 1 << 22, not 1 << 23.
     if rounding.direction == "up":
-        above = b.compare("gt", rest, b.select(is_small, 1 << 22, _same(rest, 0)))
+        above = rest > b.select(is_small, 1 << 22, _same(b, rest, 0))
     elif rounding.direction == "nearest":
-        above = b.compare("ge", rest, b.select(is_small, 3 << 21, _same(rest, 1 << 22)))
+        above = rest >= b.select(is_small, 3 << 21, _same(b, rest, 1 << 22))
     else:
         above = None
-    code = exponent if above is None else b.binary("add", exponent, b.convert(above, U32))
+    code = exponent if above is None else exponent + b.convert(above, U32)
     if rounding.saturate:
-        code = b.binary("min", code, 254)
+        code = b.min(code, 254)
     else:
-        outside = b.binary("or", b.compare("lt", size, 1 << 22), b.compare("gt", size, 254 << 23))
+        outside = (size < 1 << 22) | (size > 254 << 23)
         code = b.select(outside, 255, code)
-    return b.select(b.compare("gt", size, _INFINITE), 255, code)
+    return b.select(size > _INFINITE, 255, code)
 
 
 def _to_double(b: Builder, x: Operand) -> Operand:
@@ -189,13 +189,13 @@ def _to_double(b: Builder, x: Operand) -> Operand:
     if x.type.bits == 64:
         # What f64 does not hold becomes one of its two neighbours there, the odd one.
         spare = 64 - 53
-        low = b.binary("and", x, (1 << spare) - 1)
-        odd = b.binary("or", b.binary("xor", x, low), 1 << spare)
-        beyond = b.compare("gt", x, 1 << 53)
+        low = x & ((1 << spare) - 1)
+        odd = (x ^ low) | (1 << spare)
+        beyond = x > 1 << 53
         if not x.type.is_unsigned:
-            beyond = b.binary("or", beyond, b.compare("lt", x, -(1 << 53)))
-        inexact = b.compare("ne", low, 0)
-        x = b.select(b.binary("and", beyond, inexact), odd, x)
+            beyond = beyond | (x < -(1 << 53))
+        inexact = b.ne(low, 0)
+        x = b.select(beyond & inexact, odd, x)
     return b.convert(x, F64)
 
 
@@ -203,16 +203,16 @@ def _round_to_odd(b: Builder, x: Operand) -> Operand:
     """An f64 as an f32 such that rounding it once more, to fewer bits, gives the nearest."""
     near = b.convert(x, F32)
     back, bits = b.convert(near, F64), b.bitcast(near, I32.with_lanes(x.type.lanes))
-    inexact = b.binary("and", b.compare("ne", back, x), b.compare("eq", x, x))
-    even = b.compare("eq", b.binary("and", bits, 1), 0)
-    over = b.compare("gt", b.unary("abs", back), b.unary("abs", x))
-    moved = b.binary("add", bits, b.select(over, -1, _same(bits, 1)))
-    chosen = b.select(b.binary("and", inexact, even), moved, bits)
+    inexact = b.ne(back, x) & b.eq(x, x)
+    even = b.eq(bits & 1, 0)
+    over = b.unary("abs", back) > b.unary("abs", x)
+    moved = bits + b.select(over, -1, _same(b, bits, 1))
+    chosen = b.select(inexact & even, moved, bits)
     return b.bitcast(chosen, F32.with_lanes(x.type.lanes))
 
 
-def _same(like: Operand, value: int) -> Literal:
-    return Literal(like.type, value)
+def _same(b: Builder, like: Operand, value: int) -> Literal:
+    return b.constant(like.type, value)
 
 
 def _bits(b: Builder, x: Operand) -> Operand:

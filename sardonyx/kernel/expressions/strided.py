@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import Type
 
 #: Strides above this leave too much of every vector unused.
@@ -63,7 +63,7 @@ def load_strided(
 def _elements(b: Builder, mask: Operand, stride: int, start: int) -> Operand:
     """Which elements of the vector at `start` belong to lanes of the mask."""
     lanes = mask.type.lanes
-    none = Literal(mask.type, 0)
+    none = b.constant(mask.type, 0)
     chosen = [lanes if (start + k) % stride else (start + k) // stride for k in range(lanes)]
     return b.shuffle(mask, none, chosen)
 
@@ -76,8 +76,7 @@ def repeats(lanes: int, count: int, step: int) -> bool:
 def load_repeated(
     b: Builder,
     base: Operand,
-    element: Type,
-    lanes: int,
+    vector: Type,
     count: int,
     step: int,
     mask: Operand | None = None,
@@ -87,22 +86,22 @@ def load_repeated(
     Args:
         b: Where statements go.
         base: Address of the first element.
-        element: Type of an element in memory.
-        lanes: How many lanes there are.
+        vector: Type of the result: of elements in memory.
         count: How many lanes have the same element.
         step: Such that `repeats` holds.
         mask: Lanes that are wanted: the first few, a multiple of `count`. Others are zero.
     """
+    lanes = vector.lanes
     places = [lane // count * step for lane in range(lanes)]
-    every = Literal(Type("i1", lanes), 1)
+    every = b.constant(Type("i1", lanes), 1)
     first = {place: lane for lane, place in reversed(list(enumerate(places)))}
     wanted = b.shuffle(
         every if mask is None else mask,
-        Literal(every.type, 0),
+        b.constant(every.type, 0),
         [first.get(place, lanes) for place in range(lanes)],
     )
-    vector = b.load(element.with_lanes(lanes), base, 0, mask=wanted)
-    return b.shuffle(vector, vector, places)
+    loaded = b.load(vector, base, 0, mask=wanted)
+    return b.shuffle(loaded, loaded, places)
 
 
 def interleaved(b: Builder, vectors: Sequence[Operand]) -> list[Operand]:

@@ -7,7 +7,7 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.dependence import Dependence
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I64
 from sardonyx.tensor.scalar import Scalar
 
@@ -39,7 +39,7 @@ class SymbolicIntegers:
         What it reads from memory is read only in lanes where `guard` holds.
         """
         if isinstance(value, int):
-            return Literal(I64, value)
+            return self.builder.constant(I64, value)
         if guard is not None and not any(
             isinstance(atom.payload, Scalar) for atom in sizes.opaque_in(value)
         ):
@@ -75,13 +75,13 @@ class SymbolicIntegers:
             else:
                 for atom in monomial:
                     factor = self.atom(atom, guard)
-                    term = factor if term is None else b.binary("mul", term, factor)
+                    term = factor if term is None else term * factor
                 if term is None:
-                    term = Literal(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
+                    term = b.constant(I64, coefficient)  # type: ignore[arg-type]  # beside a monomial it is a number
                 elif coefficient != 1:
-                    term = b.binary("mul", term, coefficient)
-            result = term if result is None else b.binary("add", result, term)
-        return result if result is not None else Literal(I64, 0)
+                    term = term * coefficient
+            result = term if result is None else result + term
+        return result if result is not None else b.constant(I64, 0)
 
     def _invariant_first(
         self, value: sizes.Size, guard: Operand | None
@@ -115,7 +115,7 @@ class SymbolicIntegers:
         if atom in self.atoms:
             value = self.atoms[atom]
             if atom is self.vector and self.lanes > 1:
-                return b.binary("add", b.iota(I64.with_lanes(self.lanes)), value)
+                return b.iota(I64.with_lanes(self.lanes)) + value
             return value
         if atom.kind == "opaque" and isinstance(atom.payload, Scalar):
             return self.scalar(atom.payload, guard)
@@ -128,8 +128,8 @@ class SymbolicIntegers:
 
     def _floor_divide(self, numerator: Dim, left: Operand, right: Operand) -> Operand:
         b = self.builder
-        quotient = b.binary("div", left, right)
+        quotient = left // right
         if integer.is_nonnegative(numerator):
             return quotient
-        remainder = b.binary("sub", left, b.binary("mul", quotient, right))
-        return b.binary("sub", quotient, b.convert(b.compare("lt", remainder, 0), I64))
+        remainder = left - quotient * right
+        return quotient - b.convert(remainder < 0, I64)

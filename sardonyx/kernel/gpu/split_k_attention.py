@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 from sardonyx.base.records import dataclass
-from sardonyx.kernel.gpu.split_k_reduction import KPart
+from sardonyx.kernel.gpu.split_k_reduction import KPart, draw_ticket
 from sardonyx.kernel.language.builder import Register
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import ThreadBuilder
-from sardonyx.kernel.language.types import F32, I1, I32, I64
+from sardonyx.kernel.language.types import F32, I1, I32
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +63,14 @@ class SplitKAttention:
     def meet(self, part: KPart, held: list[RowParts]) -> tuple[list[RowParts], Operand]:
         """What the rows have of all keys, and whether this thread block finishes the tile."""
         b = self.b
-        is_last = b.variable(Literal(I1, True), name="last")
+        is_last = b.variable(b.constant(I1, True), name="last")
         totals = [b.variable(x.total, name="total") for x in held]
         sums = [[b.variable(pair, name="sum") for pair in x.pairs] for x in held]
-        with b.if_(b.compare("gt", part.parts, 1)):
+        with b.if_(part.parts > 1):
             for x in held:
                 with b.if_(x.counts):
                     self._put(self._place(part, part.number, x), x)
-            b.fence("acq_rel")
-            b.barrier()
-            tickets = b.offset(b.context("tickets"), part.tile, I32)
-            with b.if_(b.eq(self.thread, 0)):
-                drawn = b.atomic("add", tickets, Literal(I32, 1), "relaxed")
-                b.store(drawn, self.shared)
-            b.barrier()
-            drawn = b.load(I32, self.shared)
-            last = b.eq(b.convert(drawn, I64), b.binary("sub", part.parts, 1))
+            tickets, last = draw_ticket(b, part, self.thread, self.shared)
             is_last.set(last)
             b.barrier()
             with b.if_(last):
@@ -87,7 +79,7 @@ class SplitKAttention:
                     with b.if_(x.counts):
                         self._join(part, x, total, pairs)
                 with b.if_(b.eq(self.thread, 0)):
-                    b.store(Literal(I32, 0), tickets)
+                    b.store(b.constant(I32, 0), tickets)
         found = [
             RowParts(x.row, x.counts, x.largest, total.get(), [p.get() for p in pairs])
             for x, total, pairs in zip(held, totals, sums, strict=True)
@@ -96,14 +88,14 @@ class SplitKAttention:
 
     def _place(self, part: KPart, number: Operand, x: RowParts) -> Operand:
         b = self.b
-        cell = b.binary("add", b.binary("mul", number, part.tiles), part.tile)
-        row = b.binary("add", b.binary("mul", cell, self.rows), x.row)
-        return b.offset(self.partial, b.binary("mul", row, self.columns + 2), F32)
+        cell = number * part.tiles + part.tile
+        row = cell * self.rows + x.row
+        return b.offset(self.partial, row * (self.columns + 2), F32)
 
     def _put(self, place: Operand, x: RowParts) -> None:
         b = self.b
         for n, pair in enumerate(x.pairs):
-            at = b.binary("add", b.binary("mul", self.member, 2), 8 * n)
+            at = self.member * 2 + 8 * n
             b.store(pair, place, at, align_bytes=8)
         with b.if_(b.eq(self.member, 0)):
             b.store(x.largest, place, self.columns)
@@ -111,14 +103,14 @@ class SplitKAttention:
 
     def _join(self, part: KPart, x: RowParts, total: Register, pairs: list[Register]) -> None:
         b = self.b
-        best = b.variable(Literal(F32, float("-inf")), name="best")
+        best = b.variable(b.constant(F32, float("-inf")), name="best")
         with b.for_(0, part.parts) as other:
             place = self._place(part, other, x)
             best.set(b.max(best.get(), b.load(F32, place, self.columns)))
         # Where all are minus infinity, so is the difference of one of them and 0.
         found = best.get()
         base = b.select(b.eq(found, float("-inf")), 0.0, found)
-        base = b.unary("neg", b.binary("mul", base, math.log2(math.e)))
+        base = -(base * math.log2(math.e))
         total.set(0.0)
         for pair in pairs:
             pair.set(0.0)
@@ -128,6 +120,6 @@ class SplitKAttention:
             scale = b.power_of_two(b.fma(largest, math.log2(math.e), base))
             total.set(b.fma(b.load(F32, place, self.columns + 1), scale, total.get()))
             for n, pair in enumerate(pairs):
-                at = b.binary("add", b.binary("mul", self.member, 2), 8 * n)
+                at = self.member * 2 + 8 * n
                 loaded = b.load(F32.with_lanes(2), place, at, align_bytes=8)
                 pair.set(b.fma(loaded, b.splat(scale, 2), pair.get()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sardonyx.base.records import dataclass
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import I1, I32, I64
 
@@ -21,6 +21,30 @@ class KPart:
     number: Operand
     tiles: Operand
     parts: Operand
+
+
+def draw_ticket(
+    b: ThreadBuilder, part: KPart, thread: Operand, word: Operand
+) -> tuple[Operand, Operand]:
+    """Where the tickets of a tile are counted, and whether this thread block has the last one.
+
+    What the block wrote before, the last one sees. All threads of the block come here.
+
+    Args:
+        b: Where statements go.
+        part: What the thread block has computed.
+        thread: The number of the thread in its thread block.
+        word: Address of a word of shared memory that is free.
+    """
+    b.fence("acq_rel")
+    b.barrier()
+    tickets = b.offset(b.context("tickets"), part.tile, I32)
+    with b.if_(b.eq(thread, 0)):
+        drawn = b.atomic("add", tickets, b.constant(I32, 1), "relaxed")
+        b.store(drawn, word)
+    b.barrier()
+    drawn = b.load(I32, word)
+    return tickets, b.eq(b.convert(drawn, I64), part.parts - 1)
 
 
 class SplitKReduction:
@@ -64,37 +88,29 @@ class SplitKReduction:
         b, kind = self.b, self.type.with_lanes(lanes)
         size = self.shape.rows * self.shape.columns
         align = lanes * self.type.size_bytes
-        is_last = b.variable(Literal(I1, True), name="last")
-        rows = [b.binary("add", row, step * i) for i in range(self.shape.rows // step)]
-        held = [b.binary("add", b.binary("mul", r, self.pitch), column) for r in rows]
-        places = [b.binary("add", b.binary("mul", r, self.shape.columns), column) for r in rows]
-        with b.if_(b.compare("gt", part.parts, 1)):
-            number = b.binary("add", b.binary("mul", part.number, part.tiles), part.tile)
-            mine = b.offset(self.partial, b.binary("mul", number, size), self.type)
+        is_last = b.variable(b.constant(I1, True), name="last")
+        rows = [row + step * i for i in range(self.shape.rows // step)]
+        held = [r * self.pitch + column for r in rows]
+        places = [r * self.shape.columns + column for r in rows]
+        with b.if_(part.parts > 1):
+            number = part.number * part.tiles + part.tile
+            mine = b.offset(self.partial, number * size, self.type)
             for at, place in zip(held, places, strict=True):
                 value = b.load(kind, self.shared, at, align_bytes=align)
                 b.store(value, mine, place, align_bytes=align)
-            b.fence("acq_rel")
-            b.barrier()
-            tickets = b.offset(b.context("tickets"), part.tile, I32)
-            with b.if_(b.eq(thread, 0)):
-                drawn = b.atomic("add", tickets, Literal(I32, 1), "relaxed")
-                b.store(drawn, self.ticket)
-            b.barrier()
-            drawn = b.load(I32, self.ticket)
-            last = b.eq(b.convert(drawn, I64), b.binary("sub", part.parts, 1))
+            tickets, last = draw_ticket(b, part, thread, self.ticket)
             is_last.set(last)
             with b.if_(last):
                 b.fence("acq_rel")
-                sums = [b.variable(Literal(kind, 0), name="total") for _ in rows]
+                sums = [b.variable(b.constant(kind, 0), name="total") for _ in rows]
                 with b.for_(0, part.parts) as other:
-                    number = b.binary("add", b.binary("mul", other, part.tiles), part.tile)
-                    theirs = b.offset(self.partial, b.binary("mul", number, size), self.type)
+                    number = other * part.tiles + part.tile
+                    theirs = b.offset(self.partial, number * size, self.type)
                     loaded = [b.load(kind, theirs, p, align_bytes=align) for p in places]
                     for total, value in zip(sums, loaded, strict=True):
-                        total.set(b.binary("add", total.get(), value))
+                        total.set(total.get() + value)
                 for at, total in zip(held, sums, strict=True):
                     b.store(total.get(), self.shared, at, align_bytes=align)
                 with b.if_(b.eq(thread, 0)):
-                    b.store(Literal(I32, 0), tickets)
+                    b.store(b.constant(I32, 0), tickets)
         return is_last.get()

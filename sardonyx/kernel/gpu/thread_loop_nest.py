@@ -3,6 +3,21 @@
 Two forms. In `PointKernel` lanes lie along an outer axis, and every thread computes a few elements
 of it. In `LineKernel` they lie along the inner axis: a warp, or a thread block, has a line in its
 registers from the first pass to the last, and reductions exchange words between threads.
+
+Loop nest of `PointKernel`::
+
+    parallel block in 0..ceil(vectors / THREADS):
+        flat = block * THREADS + thread
+        for number in levels, i in inner: acc[lanes] = reduce(acc[lanes], body[flat, i])
+        out[flat] = body(acc)
+
+Loop nest of `LineKernel`; pieces of a line are written out::
+
+    parallel block in 0..lines:                           # a line of each of WARPS warps, if short
+        piece[number] = line[(thread + number * sharing) * lanes:]
+        for number in levels:
+            acc = reduce(pieces), shared by all threads of the line
+            out[piece] = body(piece, acc)
 """
 
 from __future__ import annotations
@@ -99,8 +114,7 @@ class _ThreadKernel(LoopNestKernel):
                 tensors.append((member.stage.root.buffer, member.indices))
             for tensor, at in tensors:
                 offset = offset_of(self.schedule.strides[tensor], at)
-                step = sizes.coefficient_of(offset, self.axis)
-                if step is not None and step[0] == 1:
+                if sizes.step_along(offset, self.axis) == 1:
                     widths.append(tensor.dtype.size_bytes)
         lanes = min(_MOST_LANES, _ACCESS_BYTES // min(widths))
         while lanes > 1 and not divisible(self.length, lanes):
@@ -113,7 +127,7 @@ class _ThreadKernel(LoopNestKernel):
     def _first(self) -> Operand:
         """The number of a thread in its thread block."""
         b = self.threads
-        return b.binary("add", b.binary("mul", b.warp_of_block(), WARP), b.thread())
+        return b.warp_of_block() * WARP + b.thread()
 
 
 class PointKernel(_ThreadKernel):
@@ -174,12 +188,12 @@ class PointKernel(_ThreadKernel):
         if not self.short:
             return long
         is_many = integer.minimum(1, integer.floordiv(self._vectors(self.lanes), self._room))
-        is_few = sizes.add(1, sizes.multiply(is_many, -1))
+        is_few = 1 - is_many
         short = self._blocks_of(self.short)
-        return sizes.add(sizes.multiply(is_many, long), sizes.multiply(is_few, short))
+        return is_many * long + is_few * short
 
     def _blocks_of(self, lanes: int) -> Dim:
-        return sizes.multiply(integer.ceildiv(self._vectors(lanes), THREADS), WARPS)
+        return integer.ceildiv(self._vectors(lanes), THREADS) * WARPS
 
     def _write(self) -> None:
         s, b = self.schedule, self.threads
@@ -198,18 +212,18 @@ class PointKernel(_ThreadKernel):
         ]
         first = self._first()
         with b.parallel() as block:
-            flat = b.binary("add", b.binary("mul", block, THREADS), first)
+            flat = block * THREADS + first
 
             def write(lanes: int, along: Operand, total: Operand) -> None:
                 s.lanes = self.lanes = lanes
-                with b.if_(b.compare("lt", flat, total)):
+                with b.if_(flat < total):
                     self._write_vector(outside, extents, b.coordinates(flat, [*counts, along]))
 
             if not self.short:
                 write(*forms[0])
                 return
             long, short = forms
-            with b.if_(b.compare("lt", long[-1], self._room)):
+            with b.if_(long[-1] < self._room):
                 write(*short)
             with b.else_():
                 write(*long)
@@ -218,11 +232,12 @@ class PointKernel(_ThreadKernel):
         self, outside: Expression, extents: dict[Dim, Operand], found: list[Operand]
     ) -> None:
         """What one thread computes, by the coordinates of its vector."""
-        s, b = self.schedule, self.threads
+        s = self.schedule
         *found, place = found
         atoms = dict(zip(map(sizes.variable, s.block_axes), found, strict=True))
-        position = b.binary("mul", place, self.lanes)
-        for level, copies, _ in self._copies(outside, atoms, s.members):
+        position = place * self.lanes
+        for block in self._copies(outside, atoms, s.members):
+            level, copies = block.level, block.copies
             members = [m for copy in copies for m in copy]
             self._hoist(level, members, [self.vector, *s.inner], unrolled=True)
             inside = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)
@@ -251,7 +266,7 @@ class LineKernel(_ThreadKernel):
     def _blocks(self) -> Dim:
         lines = sizes.product(map(extent_of, self.schedule.outer))
         blocks = integer.ceildiv(lines, WARPS) if self.sharing == WARP else lines
-        return sizes.multiply(blocks, WARPS)
+        return blocks * WARPS
 
     def _write(self) -> None:
         s, b = self.schedule, self.threads
@@ -269,8 +284,8 @@ class LineKernel(_ThreadKernel):
         with b.parallel() as block:
             line = block
             if self.sharing == WARP:
-                line = b.binary("add", b.binary("mul", block, WARPS), self.warp)
-            with b.if_(b.compare("lt", line, lines)):
+                line = block * WARPS + self.warp
+            with b.if_(line < lines):
                 level = outside.child(unflatten(b, outside, line, s.outer))
                 self._hoist(level, s.members, s.inner, unrolled=False)
                 self._write_line(level)
@@ -281,10 +296,10 @@ class LineKernel(_ThreadKernel):
         b, s = self.threads, self.schedule
         pieces, self.inside = [], []
         for number in range(self.pieces):
-            vector = b.binary("add", self.first, number * self.sharing)
-            position = b.binary("mul", vector, self.lanes)
+            vector = self.first + number * self.sharing
+            position = vector * self.lanes
             whole = (number + 1) * self.sharing * self.lanes <= self.size
-            self.inside.append(None if whole else b.compare("lt", position, self.size))
+            self.inside.append(None if whole else position < self.size)
             if not whole:  # what is read there counts nothing
                 position = b.min(position, self.size - self.lanes)
             piece = level.child({self.axis: position}, vector=self.axis, lanes=self.lanes)

@@ -3,6 +3,18 @@
 Steps of the sum are copied ahead of their use, into as many stages as shared memory has. The
 finished tile goes through shared memory, too, so that the epilogue runs over whole rows of it.
 `tile_schedule` decides on axes and sizes.
+
+Loop nest of a thread block::
+
+    parallel block in 0..tiles * parts:
+        sums[rows, columns] = 0                           # in registers of all threads
+        for number in first..last:                        # copied `stages - 1` steps ahead
+            left[rows, depth_tile], right[columns, depth_tile] = factors at that step
+            sums += left * right^T
+        for passed in 0..rows step pass_rows:
+            shared[pass_rows, columns] = sums[passed:]    # all parts, where the sum is split
+            for r in start..high step step:               # `lanes` columns a thread
+                C[first_row + passed + r, first_column + column:] = epilogue(shared[r, column:])
 """
 
 from __future__ import annotations
@@ -48,7 +60,7 @@ class TileKernel:
         if parts != 1:
             s = schedule
             # One part meets no other: it needs no memory.
-            held = sizes.product((parts, integer.minimum(1, sizes.add(parts, -1)), used))
+            held = sizes.product((parts, integer.minimum(1, parts - 1), used))
             shape = (held, s.tiles(), s.shape.rows, s.shape.columns)
             self.partial = buffer("partial sums", shape, s.group.accumulator)
             s.strides[self.partial] = (0,) * len(shape)
@@ -85,25 +97,25 @@ class TileKernel:
 
     def _write(self) -> None:
         s, b, dim = self.schedule, self.b, self.outside.dim
-        self.thread = b.binary("add", b.binary("mul", b.warp_of_block(), WARP), b.thread())
+        self.thread = b.warp_of_block() * WARP + b.thread()
         self.shared = b.shared_by_block(self._shared_bytes())
         maker = MatrixMultiplier if s.unit.is_matrix else SumMultiplier
         self.multiplier: Multiplier = maker(b, s)
         steps, parts = dim(s.steps()), dim(self.parts)
-        each = b.binary("div", b.binary("add", steps, b.binary("sub", parts, 1)), parts)
+        each = (steps + (parts - 1)) // parts
         row_tiles, column_tiles = dim(s.row_tiles()), dim(s.column_tiles())
         tiles = dim(s.tiles())
         for axis in (*s.lead, *s.rows, *s.columns, *s.taps, s.depth):
             dim(extent_of(axis))
         with b.parallel() as block:
-            tile, part = b.binary("rem", block, tiles), b.binary("div", block, tiles)
-            tile_row, rest = b.binary("rem", tile, row_tiles), b.binary("div", tile, row_tiles)
-            column, rest = b.binary("rem", rest, column_tiles), b.binary("div", rest, column_tiles)
+            tile, part = block % tiles, block // tiles
+            tile_row, rest = tile % row_tiles, tile // row_tiles
+            column, rest = rest % column_tiles, rest // column_tiles
             level = self.outside.child(unflatten(b, self.outside, rest, s.lead))
-            first = b.binary("mul", part, each)
-            last = b.min(b.binary("add", first, each), steps)
-            first_row = b.binary("mul", tile_row, s.shape.rows)
-            first_column = b.binary("mul", column, s.shape.columns)
+            first = part * each
+            last = b.min(first + each, steps)
+            first_row = tile_row * s.shape.rows
+            first_column = column * s.shape.columns
             self.multiplier.clear()
             self._sum(level, first, last, first_row, first_column)
             self._finish(level, first_row, first_column, KPart(tile, part, tiles, parts))
@@ -154,24 +166,24 @@ class TileKernel:
         lanes = self._lanes()
         per_row = s.shape.columns // lanes
         step = max(1, THREADS // per_row)
-        column = b.binary("mul", b.binary("rem", self.thread, per_row), lanes)
-        start = b.binary("div", self.thread, per_row)
-        at_column = b.binary("add", first_column, column)
+        column = self.thread % per_row * lanes
+        start = self.thread // per_row
+        at_column = first_column + column
         n_rows, n_columns = level.dim(s.row_count()), level.dim(s.column_count())
         for passed in range(0, s.shape.rows, self.pass_rows):
             if passed:
                 b.barrier()
             self.multiplier.put(self.shared, self.pitch, passed, self.pass_rows)
             b.barrier()
-            low = b.binary("add", first_row, passed)
-            high = b.min(b.binary("sub", n_rows, low), self.pass_rows)
-            finishes: Operand = b.compare("lt", at_column, n_columns)
+            low = first_row + passed
+            high = b.min(n_rows - low, self.pass_rows)
+            finishes: Operand = at_column < n_columns
             if self.partial is not None:
                 split_k = SplitKReduction(
                     b, s, self.places[self.partial].pointer, self.shared, self.behind, self.pitch
                 )
                 is_last = split_k.meet(part, self.thread, start, column, step, lanes)
-                finishes = b.binary("and", finishes, is_last)
+                finishes = finishes & is_last
             with b.if_(finishes):
                 axis = sizes.variable(s.columns[-1]) if s.columns else None
                 atoms = unflatten(b, level, at_column, s.columns)
@@ -180,8 +192,8 @@ class TileKernel:
                 moving = frozenset(map(sizes.variable, s.rows))
                 inner.hoist([s.epilogue], moving, frozenset((s.token,)))
                 with b.for_(start, high, step) as r:
-                    place = b.binary("add", b.binary("mul", r, self.pitch), column)
-                    self._row(inner, b.binary("add", low, r), place, lanes)
+                    place = r * self.pitch + column
+                    self._row(inner, low + r, place, lanes)
 
     def _row(self, level: Expression, row: Operand, place: Operand, lanes: int) -> None:
         s, b = self.schedule, self.b
@@ -216,15 +228,15 @@ class _Steps:
         self.b, self.schedule = level.builder, schedule
         b, s = self.b, schedule
         along = level.dim(integer.ceildiv(extent_of(s.depth), s.depth_tile))
-        self.end = b.binary("mul", along, s.depth_tile)
+        self.end = along * s.depth_tile
         self.extents = [level.dim(extent_of(t)) for t in s.taps]
         self.depth = b.variable(0, I64, name="depth")
         self.taps = [b.variable(0, I64, name="tap") for _ in s.taps]
         if not s.taps:
-            self.depth.set(b.binary("mul", first, s.depth_tile))
+            self.depth.set(first * s.depth_tile)
             return
-        self.depth.set(b.binary("mul", b.binary("rem", first, along), s.depth_tile))
-        rest = b.binary("div", first, along)
+        self.depth.set(first % along * s.depth_tile)
+        rest = first // along
         for tap, value in zip(self.taps, b.coordinates(rest, self.extents), strict=True):
             tap.set(value)
 
@@ -236,13 +248,13 @@ class _Steps:
     def advance(self) -> None:
         """Go on by one step."""
         b = self.b
-        following = b.binary("add", self.depth.get(), self.schedule.depth_tile)
+        following = self.depth.get() + self.schedule.depth_tile
         if not self.taps:
             self.depth.set(following)
             return
-        over: Operand = b.compare("ge", following, self.end)
+        over: Operand = following >= self.end
         self.depth.set(b.select(over, 0, following))
         for tap, extent in reversed(list(zip(self.taps, self.extents, strict=True))):
-            moved = b.binary("add", tap.get(), b.convert(over, I64))
+            moved = tap.get() + b.convert(over, I64)
             over = b.eq(moved, extent)
             tap.set(b.select(over, b.value(I64, 0), moved))

@@ -3,6 +3,17 @@
 A thread block has 64 queries, each of its warps 16. Keys and values come in tiles; for each the
 largest score so far and the sum of powers are kept per query, and what was summed before is scaled
 when the largest changes (Dao et al. 2022, FlashAttention; Milakov and Gimelshein 2018).
+
+Loop nest of a thread block::
+
+    parallel block in 0..cells * parts:                   # cell: a batch and _QUERIES queries
+        largest = -inf; total = 0; sums[_QUERIES, width] = 0
+        for number in low..high:                          # tiles of keys, copied ahead
+            scores[_QUERIES, key_tile] = queries * keys^T
+            best = max(largest, scores); scale = 2^(largest - best); powers = 2^(scores - best)
+            total = total * scale + sum of powers
+            sums = sums * scale + powers * values
+        for r in start..high step step: output[first + r, column:] = epilogue(sums[r] / total)
 """
 
 from __future__ import annotations
@@ -17,7 +28,7 @@ from sardonyx.kernel.gpu.attention_shape import number_of, power, shared_keys
 from sardonyx.kernel.gpu.split_k_attention import RowParts, SplitKAttention
 from sardonyx.kernel.gpu.split_k_reduction import KPart
 from sardonyx.kernel.gpu.tile_copy import Copier, CopyStep, registers, unflatten
-from sardonyx.kernel.gpu.tile_factor import Factor
+from sardonyx.kernel.gpu.tile_factor import Factor, FactorAxes, SharedTile
 from sardonyx.kernel.gpu.tile_fragments import FragmentLane, Fragments
 from sardonyx.kernel.gpu.tile_pipeline import TilePipeline
 from sardonyx.kernel.gpu.tile_schedule import flattened
@@ -93,7 +104,7 @@ class AttentionTileKernel:
         self.partial: Buffer | None = None
         if self.parts != 1:
             # One part meets no other: it needs no memory.
-            held = sizes.multiply(self.parts, integer.minimum(1, sizes.add(self.parts, -1)))
+            held = self.parts * integer.minimum(1, self.parts - 1)
             shape = (held, self.cells, _QUERIES, self.width_tile + 2)
             self.partial = buffer("parts of an attention", shape, dtypes.FLOAT)
             self.strides = {**strides, self.partial: (0,) * len(shape)}
@@ -109,10 +120,10 @@ class AttentionTileKernel:
     ) -> Factor:
         # Scores of tf32 become a factor in pairs of words: their rows are read two by two.
         words = self.element == F32 and along is None
-        return Factor(
-            body, [line] if line != 0 else [], [], depth, self.strides, self.element, tile_lines,
-            depth_tile, words=words, aligned=self.tiling.aligned, along=along,
-        )  # fmt: skip
+        axes = FactorAxes([line] if line != 0 else [], [], depth)
+        aligned = self.tiling.aligned
+        tile = SharedTile(self.element, tile_lines, depth_tile, words, aligned, along)
+        return Factor(body, axes, self.strides, tile)
 
     def build(self) -> Kernel:
         """The kernel; its blocks are counted in warps."""
@@ -145,30 +156,30 @@ class AttentionTileKernel:
         g, b, dim = self.group, self.b, self.outside.dim
         warp = b.warp_of_block()
         self.lane = FragmentLane(b)
-        self.thread = b.binary("add", b.binary("mul", warp, WARP), self.lane.thread)
+        self.thread = warp * WARP + self.lane.thread
         self.pitch = self.width_tile + _GAP
         staged = self.stages * (self.keys.size_bytes + self.values.size_bytes)
         queries = self.query.size_bytes
         needed = staged + queries if self.is_apart else max(staged, queries)
         self.shared = b.shared_by_block(max(needed, _QUERIES * self.pitch * 4))
         self.place = b.offset(self.shared, staged if self.is_apart else 0)
-        self.first_of_warp = b.binary("mul", warp, 16)
+        self.first_of_warp = warp * 16
         self.n_rows, self.n_keys = dim(extent_of(g.row)), dim(extent_of(g.key))
         count, cells, parts = dim(tiles), dim(self.cells), dim(self.parts)
         all_steps = dim(self.steps)
         each = all_steps
         if self.partial is not None:
-            each = b.binary("div", b.binary("add", all_steps, b.binary("sub", parts, 1)), parts)
+            each = (all_steps + (parts - 1)) // parts
         for axis in (*g.batch, g.column):
             dim(extent_of(axis))
-        zero = Literal(F32, 0)
-        quad = Literal(F32.with_lanes(4), 0)
+        zero = b.constant(F32, 0)
+        quad = b.constant(F32.with_lanes(4), 0)
         self.largest = [b.variable(zero, name="largest") for _ in range(2)]
         self.total = [b.variable(zero, name="total") for _ in range(2)]
         self.sums = [b.variable(quad, name="sum") for _ in range(self.width_tile // 8)]
         words = self.element == F32
         key_pieces, width_pieces = self.key_tile // 16, self.width_tile // 16
-        start = Literal(I64, 0)
+        start = b.constant(I64, 0)
         self.query_words = Fragments(self.lane, self.query, self.first_of_warp, 1, words=words)
         self.key_words = Fragments(
             self.lane, self.keys, start, key_pieces, words=words, depth_first=True
@@ -178,14 +189,14 @@ class AttentionTileKernel:
         )
         with b.parallel() as block:
             cell: Operand = block
-            part: Operand = Literal(I64, 0)
+            part: Operand = b.constant(I64, 0)
             if self.partial is not None:
-                cell, part = b.binary("rem", block, cells), b.binary("div", block, cells)
-            tile, batch = b.binary("rem", cell, count), b.binary("div", cell, count)
-            low: Operand = b.binary("mul", part, each)
-            high = b.min(b.binary("add", low, each), all_steps)
+                cell, part = block % cells, block // cells
+            tile, batch = cell % count, cell // count
+            low: Operand = part * each
+            high = b.min(low + each, all_steps)
             level = self.outside.child(unflatten(b, self.outside, batch, list(g.batch)))
-            first = b.binary("mul", tile, _QUERIES)
+            first = tile * _QUERIES
             for register in self.largest:
                 register.set(float("-inf"))
             for register in (*self.total, *self.sums):
@@ -198,7 +209,7 @@ class AttentionTileKernel:
         """Take in the tiles of keys from `low` to `high`."""
         b = self.b
         query = Copier(self.query, level, self.thread)
-        step = CopyStep(query.lines(first), {}, Literal(I64, 0))
+        step = CopyStep(query.lines(first), {}, b.constant(I64, 0))
         if query.is_direct:
             query.begin(self.place, step)
         else:
@@ -217,17 +228,17 @@ class AttentionTileKernel:
             take(0)
             b.barrier()
         copiers = [Copier(f, level, self.thread) for f in (self.keys, self.values)]
-        columns = copiers[1].lines(Literal(I64, 0))
+        columns = copiers[1].lines(b.constant(I64, 0))
         rows = [self._row_level(level, first, half) for half in range(2)]
 
         def fetch(number: Operand) -> list[CopyStep]:
-            key = b.binary("mul", number, self.key_tile)
+            key = number * self.key_tile
             return [
-                CopyStep(copiers[0].lines(key), {}, Literal(I64, 0)), CopyStep(columns, {}, key),
+                CopyStep(copiers[0].lines(key), {}, b.constant(I64, 0)), CopyStep(columns, {}, key),
             ]  # fmt: skip
 
         def use(tiles: list[Operand], number: Operand) -> None:
-            self._step(rows, tiles[0], tiles[1], b.binary("mul", number, self.key_tile))
+            self._step(rows, tiles[0], tiles[1], number * self.key_tile)
 
         def begun() -> None:
             if self.is_apart:
@@ -243,8 +254,8 @@ class AttentionTileKernel:
 
     def _row_level(self, level: Expression, first: Operand, half: int) -> Expression:
         b, g = self.b, self.group
-        row = b.binary("add", b.binary("add", first, self.first_of_warp), self.lane.group)
-        row = b.min(b.binary("add", row, 8 * half), b.binary("sub", self.n_rows, 1))
+        row = first + self.first_of_warp + self.lane.group
+        row = b.min(row + 8 * half, self.n_rows - 1)
         atom = sizes.as_atom(g.row)
         found = level.child({} if atom is None else {atom: row})
         key = sizes.as_atom(g.key)
@@ -255,7 +266,7 @@ class AttentionTileKernel:
 
     def _step(self, rows: list[Expression], keys: Operand, values: Operand, first: Operand) -> None:
         b = self.b
-        quad = Literal(F32.with_lanes(4), 0)
+        quad = b.constant(F32.with_lanes(4), 0)
         scores: list[Operand] = [quad] * (self.key_tile // 8)
         for k in range(self.keys_steps):
             for piece in range(self.key_tile // 16):
@@ -281,12 +292,10 @@ class AttentionTileKernel:
         b = self.b
         found: list[list[Operand]] = []
         for n, quad in enumerate(scores):
-            column = b.binary("add", b.binary("mul", self.lane.member, 2), first)
+            column = self.lane.member * 2 + first
             found.append(
                 [
-                    self._score(
-                        rows[e // 2], b.extract(quad, e), b.binary("add", column, 8 * n + e % 2)
-                    )
+                    self._score(rows[e // 2], b.extract(quad, e), column + (8 * n + e % 2))
                     for e in range(4)
                 ]
             )
@@ -302,34 +311,34 @@ class AttentionTileKernel:
             self.largest[half].set(best)
             # Where all are minus infinity, so is the difference of one of them and 0.
             held = b.select(b.eq(best, float("-inf")), 0.0, best)
-            base.append(b.binary("mul", held, math.log2(math.e)))
+            base.append(held * math.log2(math.e))
             scale.append(self._power_of(before, base[half]))
         powers = [[self._power_of(four[e], base[e // 2]) for e in range(4)] for four in found]
         for half in range(2):
-            total = b.binary("mul", self.total[half].get(), scale[half])
+            total = self.total[half].get() * scale[half]
             for four in powers:
-                total = b.binary("add", total, b.binary("add", *four[2 * half : 2 * half + 2]))
+                total = total + b.binary("add", *four[2 * half : 2 * half + 2])
             self.total[half].set(total)
         for register in self.sums:
             quad = register.get()
             for e in range(4):
-                quad = b.insert(quad, e, b.binary("mul", b.extract(quad, e), scale[e // 2]))
+                quad = b.insert(quad, e, b.extract(quad, e) * scale[e // 2])
             register.set(quad)
         return powers
 
     def _power_of(self, score: Operand, base: Operand) -> Operand:
         b = self.b
-        return b.power_of_two(b.fma(score, math.log2(math.e), b.unary("neg", base)))
+        return b.power_of_two(b.fma(score, math.log2(math.e), -base))
 
     def _score(self, row: Expression, total: Operand, key: Operand) -> Operand:
         """What goes into the softmax; minus infinity beyond the last key."""
         b, g = self.b, self.group
         atom = sizes.as_atom(g.key)
-        held = b.min(key, b.binary("sub", self.n_keys, 1))
+        held = b.min(key, self.n_keys - 1)
         value = b.convert(total, value_type(g.score.dtype))
         here = row.child({} if atom is None else {atom: held}, values={g.score: value})
         score = b.convert(here.scalar(g.scores), F32)
-        return b.select(b.compare("lt", key, self.n_keys), b.lift(score, F32), float("-inf"))
+        return b.select(key < self.n_keys, b.lift(score, F32), float("-inf"))
 
     def _as_factor(self, powers: list[list[Operand]], k: int) -> list[Operand]:
         """Powers as the left factor of step `k`: sums lie as factors of 16 bits do."""
@@ -341,7 +350,7 @@ class AttentionTileKernel:
         words: list[Operand] = []
         for four in powers[2 * k : 2 * k + 2]:
             for half in range(2):
-                pair: Operand = Literal(F32.with_lanes(2), 0)
+                pair: Operand = b.constant(F32.with_lanes(2), 0)
                 for e in range(2):
                     pair = b.insert(pair, e, four[2 * half + e])
                 words.append(b.bitcast(b.convert(pair, self.element), I32))
@@ -352,25 +361,19 @@ class AttentionTileKernel:
     def _finish(self, level: Expression, first: Operand, part: KPart) -> None:
         """Divide by the sum of powers, and run the epilogue over rows of the tile."""
         b, g = self.b, self.group
-        row = b.binary("add", self.first_of_warp, self.lane.group)
-        place = b.binary(
-            "add", b.binary("mul", row, self.pitch), b.binary("mul", self.lane.member, 2)
-        )
-        high = b.min(b.binary("sub", self.n_rows, first), _QUERIES)
+        row = self.first_of_warp + self.lane.group
+        place = row * self.pitch + self.lane.member * 2
+        high = b.min(self.n_rows - first, _QUERIES)
         held: list[RowParts] = []
         for half in range(2):
             total: Operand = self.total[half].get()
             for distance in (1, 2):
-                total = b.binary("add", total, b.across(total, distance))
+                total = total + b.across(total, distance)
             quads = [register.get() for register in self.sums]
             pairs: list[Operand] = [b.shuffle(q, q, (2 * half, 2 * half + 1)) for q in quads]
-            query = b.binary("add", row, 8 * half)
-            held.append(
-                RowParts(
-                    query, b.compare("lt", query, high), self.largest[half].get(), total, pairs
-                )
-            )
-        finishes: Operand = Literal(I1, True)
+            query = row + 8 * half
+            held.append(RowParts(query, query < high, self.largest[half].get(), total, pairs))
+        finishes: Operand = b.constant(I1, True)
         if self.partial is not None:
             split_k = SplitKAttention(
                 b, self.places[self.partial].pointer, self.shared, self.thread, self.lane.member,
@@ -383,31 +386,31 @@ class AttentionTileKernel:
                 total = b.select(b.eq(total, 0.0), 1.0, total)
             elif not isinstance(self.n_keys, Literal):
                 total = b.select(b.eq(self.n_keys, 0), 1.0, total)  # the sum of nothing is 0
-            whole = b.binary("div", 1.0, total)
+            whole = 1.0 / total
             for n, sums in enumerate(parts.pairs):
-                at = b.binary("add", place, 8 * half * self.pitch + 8 * n)
-                pair = b.binary("mul", sums, b.splat(whole, 2))
+                at = place + (8 * half * self.pitch + 8 * n)
+                pair = sums * b.splat(whole, 2)
                 b.store(pair, self.shared, at, align_bytes=8)
         b.barrier()
         width = int(number_of(extent_of(g.column)))
         lanes = 4 if width % 4 == 0 else 1
         per_row = power(self.width_tile // lanes, 1)
         step = max(1, THREADS // per_row)
-        column = b.binary("mul", b.binary("rem", self.thread, per_row), lanes)
-        start = b.binary("div", self.thread, per_row)
-        with b.if_(b.binary("and", b.compare("lt", column, width), finishes)):
+        column = self.thread % per_row * lanes
+        start = self.thread // per_row
+        with b.if_((column < width) & finishes):
             axis = sizes.as_atom(g.column)
             atoms: dict[Atom, Operand] = {} if axis is None else {axis: column}
             inner = level.child(atoms, vector=axis, lanes=lanes)
             if lanes > 1 and axis is not None and self.tiling.aligned:
                 inner.aligned = lambda offset: runs(offset, axis, lanes)
             with b.for_(start, high, step) as r:
-                at = b.binary("add", b.binary("mul", r, self.pitch), column)
+                at = r * self.pitch + column
                 value: Operand = b.load(
                     F32.with_lanes(lanes), self.shared, at, align_bytes=4 * lanes
                 )
                 value = b.convert(value, value_type(g.result.dtype))
                 atom = sizes.as_atom(g.row)
-                where = {} if atom is None else {atom: b.binary("add", first, r)}
+                where = {} if atom is None else {atom: first + r}
                 here = inner.child(where, values={g.result: value}, vector=axis, lanes=lanes)
                 here.store(g.root.buffer, g.at, here.scalar(g.epilogue))

@@ -58,22 +58,20 @@ class Copier:
         words = f.smem_rows * f.pitch
         self.count = f.words_each
         #: Which threads copy; None for all.
-        self.copies = b.compare("lt", thread, words) if words < THREADS else None
-        mine = thread if words >= THREADS else b.binary("rem", thread, words)
-        self.word = b.binary("rem", mine, f.pitch)
-        row = b.binary("div", mine, f.pitch)
+        self.copies = thread < words if words < THREADS else None
+        mine = thread if words >= THREADS else thread % words
+        self.word = mine % f.pitch
+        row = mine // f.pitch
         step = max(1, THREADS // f.pitch)
-        self.rows: list[Operand] = [b.binary("add", row, step * i) for i in range(self.count)]
+        self.rows: list[Operand] = [row + step * i for i in range(self.count)]
         # Rows differ by multiples of what the exchange of words repeats after.
         self.offsets: list[Operand]
         offset = f.word_offset(b, row, self.word)
         if step % 8 == 0 or self.count == 1:
-            self.offsets = [
-                b.binary("add", offset, step * i * f.row_bytes) for i in range(self.count)
-            ]
+            self.offsets = [offset + step * i * f.row_bytes for i in range(self.count)]
         else:
             self.offsets = [f.word_offset(b, r, self.word) for r in self.rows]
-        self.within = b.binary("mul", self.word, f.word)
+        self.within = self.word * f.word
         self.total = level.dim(f.line_count())
         self.limit = level.dim(f.limit)
         self.level = level
@@ -81,13 +79,13 @@ class Copier:
         self.unit = f.unit_bytes // f.element.size_bytes if self.is_direct else f.word
         self.starts: list[Operand] = list(self.rows)
         if f.along == "lines":
-            self.starts = [b.binary("add", self.within, j) for j in range(0, f.word, self.unit)]
+            self.starts = [self.within + j for j in range(0, f.word, self.unit)]
 
     def lines(self, first: Operand) -> Lines:
         """The lines of a tile that begins with line `first`."""
         f = self.factor
         moving = frozenset(a for a in map(sizes.as_atom, (*f.taps, f.depth)) if a is not None)
-        numbers: list[Operand] = [self.b.binary("add", first, s) for s in self.starts]
+        numbers: list[Operand] = [first + s for s in self.starts]
         return Lines(numbers, [self._line_level(self.level, n, moving) for n in numbers])
 
     @property
@@ -98,10 +96,10 @@ class Copier:
     def _line_level(self, level: Expression, line: Operand, moving: frozenset[Atom]) -> Expression:
         b, f = self.b, self.factor
         # Lines beyond the last repeat it: indices stay valid, and their elements become zero.
-        held = b.min(line, b.binary("sub", self.total, 1))
+        held = b.min(line, self.total - 1)
         atoms = unflatten(b, level, held, f.lines)
         if f.along == "lines" and not self.is_direct and f.lines:
-            mask = b.tail_mask(b.binary("sub", self.total, line), f.word)
+            mask = b.tail_mask(self.total - line, f.word)
             found = level.child(atoms, vector=sizes.variable(f.lines[-1]), lanes=f.word, mask=mask)
         else:
             found = level.child(atoms)
@@ -126,15 +124,12 @@ class Copier:
         along_depth = f.along == "depth"
         depth = sizes.as_atom(f.depth)
         for i in range(self.count):
-            k = b.binary("add", step.first, self.within if along_depth else self.rows[i])
+            k = step.first + (self.within if along_depth else self.rows[i])
             target = b.offset(stage, self.offsets[i])
             for j in range(WORD // f.unit_bytes):
                 number = i if along_depth else j
-                at = b.binary("add", k, j * self.unit) if along_depth else k
-                inside = b.binary(
-                    "and", b.compare("lt", step.lines.numbers[number], self.total),
-                    b.compare("lt", at, self.limit),
-                )  # fmt: skip
+                at = k + j * self.unit if along_depth else k
+                inside = (step.lines.numbers[number] < self.total) & (at < self.limit)  # fmt: skip
                 atoms = dict(step.taps) if depth is None else {**step.taps, depth: at}
                 here = step.lines.levels[number].child(atoms)
                 self._copy(here, b.offset(target, j * f.unit_bytes), inside)
@@ -144,7 +139,7 @@ class Copier:
         assert f.load is not None  # noqa: S101 - what is copied directly is a load
         if f.window is not None:
             window = here.scalar(f.window)
-            inside = b.binary("and", inside, b.lift(window, inside.type))
+            inside = inside & b.lift(window, inside.type)
         place = here.place(f.load.tensor)
         source = b.offset(place.pointer, here.dim(place.offset(f.load.at)), f.element)
         b.copy_async(target, source, inside, f.unit_bytes)
@@ -157,24 +152,19 @@ class Copier:
             depth = sizes.as_atom(f.depth)
             if f.along == "depth":
                 level = step.lines.levels[i]
-                k = b.binary("add", step.first, self.within)
-                inside = b.compare("lt", step.lines.numbers[i], self.total)
-                mask = b.binary(
-                    "and", b.tail_mask(b.binary("sub", self.limit, k), f.word),
-                    b.splat(inside, f.word),
-                )  # fmt: skip
+                k = step.first + self.within
+                inside = step.lines.numbers[i] < self.total
+                mask = b.tail_mask(self.limit - k, f.word) & b.splat(inside, f.word)
                 if depth is not None:
                     atoms[depth] = k
                 here = level.child(atoms, vector=depth, lanes=f.word, mask=mask)
             else:
                 level = step.lines.levels[0]
-                k = b.binary("add", step.first, self.rows[i])
-                mask = b.binary(
-                    "and", b.tail_mask(b.binary("sub", self.total, step.lines.numbers[0]), f.word),
-                    b.splat(b.compare("lt", k, self.limit), f.word),
-                )  # fmt: skip
+                k = step.first + self.rows[i]
+                inside = b.tail_mask(self.total - step.lines.numbers[0], f.word)
+                mask = inside & b.splat(k < self.limit, f.word)
                 if depth is not None:
-                    atoms[depth] = b.min(k, b.binary("sub", self.limit, 1))
+                    atoms[depth] = b.min(k, self.limit - 1)
                 axis = sizes.variable(f.lines[-1]) if f.lines else None
                 here = level.child(atoms, vector=axis, lanes=f.word, mask=mask)
             if f.element.scalar in ("f16", "bf16"):
@@ -182,9 +172,9 @@ class Copier:
             else:
                 value = here.scalar(f.body)
             if isinstance(value, Literal):
-                value = Literal(f.vector, value.value)
+                value = b.constant(f.vector, value.value)
             value = b.splat(value, f.word)
-            held[i].set(b.select(mask, value, Literal(f.vector, 0)))
+            held[i].set(b.select(mask, value, b.constant(f.vector, 0)))
 
     def put(self, stage: Operand, held: list[Register]) -> None:
         """Write what `compute` gave to shared memory."""
@@ -200,5 +190,5 @@ class Copier:
 
 def registers(b: ThreadBuilder, factor: Factor) -> list[Register]:
     """Registers for `Copier.compute`."""
-    zero = Literal(factor.vector, 0)
+    zero = b.constant(factor.vector, 0)
     return [b.variable(zero, name="word") for _ in range(factor.words_each)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sardonyx.base import integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.language.alignment import divisible, runs
 from sardonyx.kernel.language.builder import Builder
@@ -24,6 +25,42 @@ from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 WORD = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FactorAxes:
+    """The axes of a factor.
+
+    Attributes:
+        lines, taps: Those of its lines, and those that steps go over besides the depth.
+        depth: The summed axis that steps go along.
+        limit: Elements along it, where that is more than the axis has: zeros at its end.
+    """
+
+    lines: list[Dim]
+    taps: list[Dim]
+    depth: Dim
+    limit: Dim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """How a tile of a factor lies in shared memory.
+
+    Attributes:
+        element: How an element lies.
+        lines, depth: Its sizes.
+        words: Elements are read as words of 32 bits, which no instruction transposes.
+        aligned: Whether buffers begin at multiples of 16 bytes.
+        along: Along what words run, where that is not free.
+    """
+
+    element: Type
+    lines: int
+    depth: int
+    words: bool
+    aligned: bool
+    along: str | None = None
 
 
 class Factor:
@@ -43,37 +80,25 @@ class Factor:
         unit_bytes: How much one asynchronous copy moves; 0 where elements are computed.
 
     Args:
-        body: One element, of a type that lies in memory as `element`.
-        lines, taps, depth: Axes.
+        body: One element, of a type that lies in memory as that of the tile.
+        axes: Its axes.
         strides: Of every buffer.
-        element: How an element lies in shared memory.
-        tile_lines, depth_tile: Sizes of the tile.
-        words: Elements are read as words of 32 bits, which no instruction transposes.
-        aligned: Whether buffers begin at multiples of 16 bytes.
-        along: Along what words run, where that is not free.
-        limit: Elements along the depth, where that is more than the axis has: zeros at its end.
+        tile: What lies in shared memory.
     """
 
     def __init__(
         self,
         body: Scalar,
-        lines: list[Dim],
-        taps: list[Dim],
-        depth: Dim,
+        axes: FactorAxes,
         strides: Mapping[Tensor, tuple[Dim, ...]],
-        element: Type,
-        tile_lines: int,
-        depth_tile: int,
-        *,
-        words: bool,
-        aligned: bool,
-        limit: Dim | None = None,
-        along: str | None = None,
+        tile: SharedTile,
     ) -> None:
-        self.body, self.lines, self.taps, self.depth = body, list(lines), taps, depth
+        self.body, self.lines, self.taps = body, list(axes.lines), axes.taps
+        self.depth = depth = axes.depth
         self.body_before = body
-        self.element, self.tile_lines, self.depth_tile = element, tile_lines, depth_tile
-        self.words, self.aligned, self.strides = words, aligned, strides
+        self.element, self.words, self.aligned = tile.element, tile.words, tile.aligned
+        self.tile_lines, self.depth_tile = tile_lines, depth_tile = tile.lines, tile.depth
+        self.strides, limit, along, element = strides, axes.limit, tile.along, tile.element
         self.limit = extent_of(depth) if limit is None else limit
         self.word = WORD // element.size_bytes
         self.size_bytes = tile_lines * depth_tile * element.size_bytes
@@ -145,8 +170,7 @@ class Factor:
             return False
         for x in loads_of(self.body):
             offset = offset_of(self.strides[x.tensor], x.at)
-            linear = sizes.coefficient_of(offset, atom)
-            if linear is not None and linear[0] == 1:
+            if sizes.step_along(offset, atom) == 1:
                 return True
         return False
 
@@ -199,11 +223,11 @@ class Factor:
         """What the number of a word is combined with (exclusive or), by its row."""
         most = min(self.pitch, 8)
         if self.words and self.along == "lines":
-            return b.binary("and", b.binary("mul", row, 2), most - 1)
+            return (row * 2) & (most - 1)
         step = max(1, 8 // self.pitch)
-        return b.binary("and", b.binary("div", row, step), most - 1)
+        return (row // step) & (most - 1)
 
     def word_offset(self, b: Builder, row: Operand, word: Operand) -> Operand:
         """Bytes from the tile's beginning to a word of a row."""
-        place = b.binary("xor", word, self.swizzle(b, row))
-        return b.binary("add", b.binary("mul", row, self.row_bytes), b.binary("mul", place, WORD))
+        place = word ^ self.swizzle(b, row)
+        return row * self.row_bytes + place * WORD

@@ -23,8 +23,8 @@ class FragmentLane:
 
     def __init__(self, b: ThreadBuilder) -> None:
         self.b, self.thread = b, b.thread()
-        self.group = b.binary("div", self.thread, 4)
-        self.member = b.binary("rem", self.thread, 4)
+        self.group = self.thread // 4
+        self.member = self.thread % 4
 
 
 class Fragments:
@@ -69,22 +69,22 @@ class Fragments:
     def _set_matrices(self, first: Operand, pieces: int, depth_first: bool) -> None:
         """For load_matrix: each thread names a row of a matrix."""
         b, f = self.b, self.factor
-        row = b.binary("rem", self.lane.thread, 8)
-        matrix = b.binary("div", self.lane.thread, 8)
-        low, high = b.binary("rem", matrix, 2), b.binary("div", matrix, 2)
+        row = self.lane.thread % 8
+        matrix = self.lane.thread // 8
+        low, high = matrix % 2, matrix // 2
         if depth_first:
             low, high = high, low
-        line = b.binary("add", first, b.binary("mul", low, 8))
+        line = first + low * 8
         if f.along == "depth":
-            line = b.binary("add", line, row)
+            line = line + row
             for k in range(self.steps):
-                at = f.word_offset(b, line, b.binary("add", high, 2 * k))
+                at = f.word_offset(b, line, high + 2 * k)
                 for piece in range(pieces):
                     self.places[piece, k] = [(at, 16 * piece * f.row_bytes)]
             return
-        depth = b.binary("add", b.binary("mul", high, 8), row)
+        depth = high * 8 + row
         for piece in range(pieces):
-            word = b.binary("div", b.binary("add", line, 16 * piece), f.word)
+            word = (line + 16 * piece) // f.word
             at = f.word_offset(b, depth, word)
             for k in range(self.steps):
                 self.places[piece, k] = [(at, 16 * k * f.row_bytes)]
@@ -96,15 +96,13 @@ class Fragments:
                 self.places[piece, k] = []
             for slow, fast in ((0, 0), (0, 1), (1, 0), (1, 1)):
                 half, part = (slow, fast) if depth_first else (fast, slow)
-                line = b.binary(
-                    "add", b.binary("add", first, self.lane.group), 16 * piece + 8 * half
-                )
-                depth = b.binary("add", self.lane.member, 4 * part)
+                line = first + self.lane.group + (16 * piece + 8 * half)
+                depth = self.lane.member + 4 * part
                 if paired:
-                    depth = b.binary("add", b.binary("mul", self.lane.member, 2), part)
-                at = f.word_offset(b, depth, b.binary("div", line, f.word))
-                rest = b.binary("mul", b.binary("rem", line, f.word), f.element.size_bytes)
-                at = b.binary("add", at, rest)
+                    depth = self.lane.member * 2 + part
+                at = f.word_offset(b, depth, line // f.word)
+                rest = line % f.word * f.element.size_bytes
+                at = at + rest
                 for k in range(self.steps):
                     self.places[piece, k].append((at, 8 * k * f.row_bytes))
 

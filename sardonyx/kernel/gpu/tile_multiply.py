@@ -8,7 +8,7 @@ from sardonyx.kernel.gpu.tile_factor import WORD, Factor
 from sardonyx.kernel.gpu.tile_fragments import FragmentLane, Fragments
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
 from sardonyx.kernel.language.builder import Register
-from sardonyx.kernel.language.program import Literal, Operand
+from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.threads import THREADS, WARP, ThreadBuilder
 from sardonyx.kernel.language.types import F32
 
@@ -38,18 +38,18 @@ class MatrixMultiplier:
         self.b, self.kind, s = b, schedule.unit.kind, schedule.shape
         lane = self.lane = FragmentLane(b)
         warp = b.warp_of_block()
-        self.warp_row = b.binary("div", warp, s.warp_columns)
-        warp_column = b.binary("rem", warp, s.warp_columns)
+        self.warp_row = warp // s.warp_columns
+        warp_column = warp % s.warp_columns
         self.rows, self.columns = s.rows // s.warp_rows, s.columns // s.warp_columns
-        self.first_row = b.binary("mul", self.warp_row, self.rows)
-        self.first_column = b.binary("mul", warp_column, self.columns)
+        self.first_row = self.warp_row * self.rows
+        self.first_column = warp_column * self.columns
         words = schedule.unit.kind == "tf32"
         self.left = Fragments(lane, schedule.left, self.first_row, self.rows // 16, words=words)
         self.right = Fragments(
             lane, schedule.right, self.first_column, self.columns // 16, words=words,
             depth_first=True,
         )  # fmt: skip
-        zero = Literal(F32.with_lanes(4), 0)
+        zero = b.constant(F32.with_lanes(4), 0)
         self.sums = [
             [b.variable(zero, name="sum") for _ in range(self.columns // 8)]
             for _ in range(self.rows // 16)
@@ -76,14 +76,11 @@ class MatrixMultiplier:
     def put(self, target: Operand, pitch: int, first: int, count: int) -> None:
         """See `Multiplier`; `first` and `count` are multiples of what a warp computes."""
         b = self.b
-        inside = b.binary(
-            "and", b.compare("ge", self.first_row, first),
-            b.compare("lt", self.first_row, first + count),
-        )  # fmt: skip
+        inside = (self.first_row >= first) & (self.first_row < first + count)  # fmt: skip
         with b.if_(inside):
-            row = b.binary("add", b.binary("sub", self.first_row, first), self.lane.group)
-            column = b.binary("add", self.first_column, b.binary("mul", self.lane.member, 2))
-            at = b.binary("add", b.binary("mul", row, pitch), column)
+            row = self.first_row - first + self.lane.group
+            column = self.first_column + self.lane.member * 2
+            at = row * pitch + column
             place = b.offset(target, at, F32)
             for i, sums in enumerate(self.sums):
                 for j, register in enumerate(sums):
@@ -106,12 +103,12 @@ class SumMultiplier:
     def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
         self.b, self.type = b, schedule.unit.sum
         self.tile_depth = schedule.depth_tile
-        thread = b.binary("add", b.binary("mul", b.warp_of_block(), WARP), b.thread())
-        row, column = b.binary("div", thread, self.COLUMNS), b.binary("rem", thread, self.COLUMNS)
+        thread = b.warp_of_block() * WARP + b.thread()
+        row, column = thread // self.COLUMNS, thread % self.COLUMNS
         self.left = _Lines(b, schedule.left, row, self.ROWS)
         self.right = _Lines(b, schedule.right, column, self.COLUMNS)
         self.sums: list[list[Register]] = [
-            [b.variable(Literal(self.type, 0), name="sum") for _ in self.right.lines]
+            [b.variable(b.constant(self.type, 0), name="sum") for _ in self.right.lines]
             for _ in self.left.lines
         ]
 
@@ -119,7 +116,7 @@ class SumMultiplier:
         """See `Multiplier`."""
         for row in self.sums:
             for register in row:
-                register.set(Literal(self.type, 0))
+                register.set(self.b.constant(self.type, 0))
 
     def step(self, left: Operand, right: Operand) -> None:
         """See `Multiplier`."""
@@ -134,13 +131,13 @@ class SumMultiplier:
                         if self.type.is_float:
                             register.set(b.fma(x, y, old))
                         else:
-                            register.set(b.binary("add", old, b.binary("mul", x, y)))
+                            register.set(old + x * y)
 
     def put(self, target: Operand, pitch: int, first: int, count: int) -> None:
         """See `Multiplier`; `first` is 0 and `count` all."""
         b = self.b
         for row, line in zip(self.sums, self.left.lines, strict=True):
-            start = b.offset(target, b.binary("mul", line, pitch), self.type)
+            start = b.offset(target, line * pitch, self.type)
             for register, column in zip(row, self.right.lines, strict=True):
                 b.store(register.get(), start, column)
 
@@ -154,11 +151,11 @@ class _Lines:
         word = factor.word
         self.lines: list[Operand] = []
         if factor.along == "depth":
-            self.lines = [b.binary("add", number, threads * i) for i in range(count)]
+            self.lines = [number + threads * i for i in range(count)]
             return
         for i in range(count // word):
-            first = b.binary("mul", b.binary("add", number, threads * i), word)
-            self.lines += [b.binary("add", first, e) for e in range(word)]
+            first = (number + threads * i) * word
+            self.lines += [first + e for e in range(word)]
 
     def read(self, tile: Operand, chunk: Operand) -> list[list[Operand]]:
         """For each element of a word along the depth, the elements of the lines."""
@@ -173,12 +170,12 @@ class _Lines:
         if f.along == "depth":
             found = [word(line, chunk) for line in self.lines]
             return [[x[k] for x in found] for k in range(f.word)]
-        first = b.binary("mul", chunk, f.word)
+        first = chunk * f.word
         result = []
         for k in range(f.word):
-            row = b.binary("add", first, k)
+            row = first + k
             elements: list[Operand] = []
             for line in self.lines[:: f.word]:
-                elements += word(row, b.binary("div", line, f.word))
+                elements += word(row, line // f.word)
             result.append(elements)
         return result

@@ -1,4 +1,13 @@
-"""Steps whose tiles are copied to shared memory ahead of their use."""
+"""Steps whose tiles are copied to shared memory ahead of their use.
+
+Loop nest, `S` being the number of stages::
+
+    for _ in 0..S - 1: begin the copies of a step
+    for number in first..last:
+        wait for the copies of this step, meet at a barrier
+        begin the copies of step number + S - 1
+        use(tiles of this step)
+"""
 
 from __future__ import annotations
 
@@ -62,21 +71,21 @@ class TilePipeline:
                     copier.put(tile, words)
 
         def advance(stage: Register) -> None:
-            following = b.binary("add", stage.get(), 1)
+            following = stage.get() + 1
             stage.set(b.select(b.eq(following, self.stages), 0, following))
 
         for _ in range(self.stages - 1):
-            with b.if_(b.compare("lt", ahead.get(), last)):
+            with b.if_(ahead.get() < last):
                 begin()
                 put()
             b.commit_copies()
-            ahead.set(b.binary("add", ahead.get(), 1))
+            ahead.set(ahead.get() + 1)
             advance(filled)
         begun()
         with b.for_(first, last) as number:
             b.wait_copies(self.stages - 2)
             b.barrier()
-            going = b.compare("lt", ahead.get(), last)
+            going = ahead.get() < last
             with b.if_(going):
                 begin()
             b.commit_copies()
@@ -84,7 +93,7 @@ class TilePipeline:
             if not all(c.is_direct for c in self.copiers):
                 with b.if_(going):
                     put()
-            ahead.set(b.binary("add", ahead.get(), 1))
+            ahead.set(ahead.get() + 1)
             advance(filled)
             advance(used)
         b.wait_copies(0)

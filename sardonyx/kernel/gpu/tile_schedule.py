@@ -15,7 +15,7 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.representation import HALVES, value_type
-from sardonyx.kernel.gpu.tile_factor import WORD, Factor
+from sardonyx.kernel.gpu.tile_factor import WORD, Factor, FactorAxes, SharedTile
 from sardonyx.kernel.gpu.tile_shape import STEP_BYTES, Extents, TileShape, choose
 from sardonyx.kernel.language.types import F32, Type, memory_type
 from sardonyx.kernel.loops.block_sizes import Tiling
@@ -143,8 +143,7 @@ class TileSchedule:
         return left, right, reduced
 
     def _unit_step(self, axis: Dim) -> bool:
-        linear = sizes.coefficient_of(self.offset, sizes.variable(axis))
-        return linear is not None and linear[0] == 1
+        return sizes.step_along(self.offset, sizes.variable(axis)) == 1
 
     def _side_by_side(self, axes: list[Dim]) -> bool:
         return any(self._unit_step(a) for a in axes)
@@ -171,19 +170,17 @@ class TileSchedule:
         for variable in reduced:
             for x in loads_of(body):
                 offset = offset_of(self.strides[x.tensor], x.at)
-                linear = sizes.coefficient_of(offset, sizes.variable(variable))
-                if linear is not None and linear[0] == 1:
+                if sizes.step_along(offset, sizes.variable(variable)) == 1:
                     return variable
         return None
 
     def _factor(
         self, body: Scalar, lines: list[Dim], tile_lines: int, limit: Dim | None = None
     ) -> Factor:
-        return Factor(
-            body, lines, self.taps, self.depth, self.strides, self.unit.element, tile_lines,
-            self.depth_tile, words=self.unit.kind == "tf32", aligned=self.tiling.aligned,
-            limit=limit,
-        )  # fmt: skip
+        words, aligned = self.unit.kind == "tf32", self.tiling.aligned
+        axes = FactorAxes(lines, self.taps, self.depth, limit)
+        tile = SharedTile(self.unit.element, tile_lines, self.depth_tile, words, aligned)
+        return Factor(body, axes, self.strides, tile)
 
     # -- packing ------------------------------------------------------------------------------
 
@@ -233,7 +230,7 @@ class TileSchedule:
         value = rewrite(factor.body_before, atoms=atoms)
         value = rounded(value) if self.unit.kind == "tf32" else value
         if padded != depth:
-            inside = scalar.compare("lt", scalar.size(own[-1]), scalar.size(depth))
+            inside = scalar.size(own[-1]) < scalar.size(depth)
             value = scalar.select(inside, value, scalar.constant(0, value.dtype))
         contents = make_map(shape, value)
         return Packing(buffer(("packed", contents), shape, value.dtype), contents)
@@ -255,7 +252,7 @@ class TileSchedule:
     def steps(self) -> Dim:
         """Steps along the summed axes, `depth_tile` elements each."""
         along = integer.ceildiv(extent_of(self.depth), self.depth_tile)
-        return sizes.multiply(sizes.product(map(extent_of, self.taps)), along)
+        return sizes.product(map(extent_of, self.taps)) * along
 
     def row_tiles(self) -> Dim:
         """Tiles along the rows."""
@@ -272,9 +269,9 @@ class TileSchedule:
 
 def rounded(value: Scalar) -> Scalar:
     """A float with 10 bits of mantissa, ties away from zero; what is not finite stays."""
-    bits = scalar.binary("add", scalar.bitcast(value, dtypes.INT32), 0x1000)
-    short = scalar.bitcast(scalar.binary("and", bits, ~0x1FFF), dtypes.FLOAT)
-    finite = scalar.compare("lt", scalar.unary("abs", value), math.inf)
+    bits = scalar.bitcast(value, dtypes.INT32) + 0x1000
+    short = scalar.bitcast(bits & ~0x1FFF, dtypes.FLOAT)
+    finite = scalar.unary("abs", value) < math.inf
     return scalar.select(finite, short, value)
 
 

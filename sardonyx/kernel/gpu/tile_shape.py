@@ -98,7 +98,7 @@ def choose(kind: str, extents: Extents, tiling: Tiling) -> list[TileChoice]:
         return [_best(kind, extents, tiling)]
     large, small = _candidates(kind, extents)
     # Large tiles are worth their price from about 60 % of the multiprocessors on.
-    enough = integer.floordiv(sizes.multiply(e.tiles(large), 5), 3 * tiling.processors)
+    enough = integer.floordiv(e.tiles(large) * 5, 3 * tiling.processors)
     symbols = {a.name: 1 for a in symbols_of(enough)}
     if sizes.evaluate(enough, symbols) > 0:  # and more, where sizes are larger
         return [TileChoice(large)]
@@ -106,7 +106,7 @@ def choose(kind: str, extents: Extents, tiling: Tiling) -> list[TileChoice]:
     count = integer.maximum(1, e.tiles(small))
     parts: Dim = integer.floordiv(tiling.processors * 3 // 2, count)
     parts = integer.minimum(parts, integer.floordiv(e.steps, _LEAST_BYTES // STEP_BYTES))
-    unused = sizes.add(1, sizes.multiply(used, -1))
+    unused = 1 - used
     found = [TileChoice(large, 1, used), TileChoice(small, integer.maximum(1, parts), unused)]
     return [c for c in found if c.used != 0]
 

@@ -4,6 +4,11 @@ A kernel's blocks are dealt out to the warps of the whole grid. Scalars are the 
 threads, and so is control flow, which hangs on scalars alone: a warp never diverges. What a scalar
 writes, its first thread writes. Vectors are shorter than a warp at times; then the threads beyond
 repeat what those before them do, so that nothing is read or written outside.
+
+The parallel axis becomes a loop of each warp::
+
+    for block in warp..blocks step warps:
+        body, a vector's element `thread` in each thread
 """
 
 from __future__ import annotations
@@ -119,17 +124,17 @@ class _Warp:
     def of(self, operand: Operand) -> Operand:
         """An operand as every thread sees it."""
         if isinstance(operand, Literal):
-            return Literal(_one(operand.type), operand.value)
+            return self.b.constant(_one(operand.type), operand.value)
         return self.values[operand]
 
     def lane(self, lanes: int) -> SsaValue:
         """Which lane of a vector of so many a thread has."""
         if lanes == WARP:
             return self.thread
-        if not 0 < lanes < WARP or lanes & lanes - 1:
+        if not 0 < lanes < WARP or lanes & (lanes - 1):
             what = f"A vector of {lanes} lanes cannot be spread over a warp"
             raise EngineError(message(f"kernel {self.source.name}", what))
-        return self.b.binary("and", self.thread, lanes - 1)
+        return self.thread & (lanes - 1)
 
     # -- values -------------------------------------------------------------------------------
 
@@ -142,7 +147,7 @@ class _Warp:
             case "iota":
                 return b.convert(self.lane(kind.lanes), _one(kind))
             case "tail_mask":
-                return b.compare("lt", self.lane(kind.lanes), operands[0])
+                return self.lane(kind.lanes) < operands[0]
             case "extract":
                 return self.from_lane(operands[0], int(str(let.attribute("lane"))))
             case "insert":
@@ -169,7 +174,7 @@ class _Warp:
         b, kind = self.b, let.result.type
         pointer, index, *rest = operands
         if kind.lanes > 1 and let.operands[1].type.lanes == 1:
-            index = b.binary("add", b.convert(index, I64), self.lane(kind.lanes))
+            index = b.convert(index, I64) + self.lane(kind.lanes)
         return b.let(_one(kind), "load", [pointer, index, *rest], **dict(let.attributes))
 
     def store(self, statement: Store) -> None:
@@ -178,9 +183,9 @@ class _Warp:
         mask = None if statement.mask is None else self.of(statement.mask)
         if lanes == 1:
             first = b.eq(self.thread, 0)
-            mask = first if mask is None else b.binary("and", first, mask)
+            mask = first if mask is None else first & mask
         elif statement.index.type.lanes == 1:
-            index = b.binary("add", b.convert(index, I64), self.lane(lanes))
+            index = b.convert(index, I64) + self.lane(lanes)
         if statement.ordering:
             with b.if_(mask if mask is not None else b.eq(0, 0)):
                 b.store(value, pointer, index, ordering=statement.ordering)
@@ -191,7 +196,7 @@ class _Warp:
     def once(self, let: Let, operands: list[Operand]) -> Operand:
         """What one thread does, and all get the result of."""
         b = self.b
-        held = b.variable(Literal(_one(let.result.type), 0))
+        held = b.variable(b.constant(_one(let.result.type), 0))
         with b.if_(b.eq(self.thread, 0)):
             held.set(b.let(_one(let.result.type), let.op, operands, **dict(let.attributes)))
         return self.from_lane(held.get(), 0)
@@ -225,28 +230,28 @@ class _Warp:
             raise EngineError(message(f"kernel {self.source.name}", what))
         chosen = self._by_lane([int(str(lane)) for lane in lanes])
         first, second = operands
-        found = self._moved_from(first, b.binary("and", chosen, count - 1))
+        found = self._moved_from(first, chosen & (count - 1))
         if all(lane < count for lane in lanes):
             return found
-        other = self._moved_from(second, b.binary("and", chosen, count - 1))
-        return b.select(b.compare("lt", chosen, count), found, other)
+        other = self._moved_from(second, chosen & (count - 1))
+        return b.select(chosen < count, found, other)
 
     def _by_lane(self, numbers: list[int]) -> Operand:
         """The small number that belongs to each lane: four of them in a word."""
         b, lane = self.b, self.b.convert(self.lane(len(numbers)), I32)
         words = [
-            sum(number << 8 * k for k, number in enumerate(numbers[first : first + 4]))
+            sum(number << (8 * k) for k, number in enumerate(numbers[first : first + 4]))
             for first in range(0, len(numbers), 4)
         ]
-        word: Operand = Literal(I32, _signed(words[0]))
+        word: Operand = b.constant(I32, _signed(words[0]))
         for k, held in enumerate(words[1:], 1):
-            word = b.select(b.compare("lt", lane, 4 * k), word, Literal(I32, _signed(held)))
-        shift = b.binary("shl", b.binary("and", lane, 3), 3)
-        return b.binary("and", b.binary("shr", word, shift), 0xFF)
+            word = b.select(lane < 4 * k, word, b.constant(I32, _signed(held)))
+        shift = (lane & 3) << 3
+        return (word >> shift) & 0xFF
 
     def from_lane(self, x: Operand, lane: int) -> Operand:
         """What one thread has, in all."""
-        return self._moved_from(x, Literal(I32, lane))
+        return self._moved_from(x, self.b.constant(I32, lane))
 
     def _across(self, x: Operand, distance: int) -> Operand:
         """What the thread has whose number differs in one bit."""

@@ -125,11 +125,11 @@ class Builder(InstructionBuilder):
         at = self.variable(low, I64, name="piece")
 
         def going() -> Operand:
-            return self.binary("and", self.may_go_on(), self.compare("lt", at.get(), last))
+            return self.may_go_on() & (at.get() < last)
 
         with self.while_(going):
             first = at.get()
-            end = self.min(self.binary("add", first, most), last)
+            end = self.min(first + most, last)
             yield first, end
             at.set(end)
 
@@ -148,12 +148,12 @@ class Builder(InstructionBuilder):
         """
         last = self.lift(high, I64)
         at = self.variable(low, I64, name="piece")
-        with self.while_(lambda: self.compare("lt", at.get(), last)):
-            with self.if_(self.binary("xor", self.may_go_on(), True)):
+        with self.while_(lambda: at.get() < last):
+            with self.if_(~self.may_go_on()):
                 self.fault(_CANCELLED)
                 self.return_()
             first = at.get()
-            end = self.min(self.binary("add", first, most), last)
+            end = self.min(first + most, last)
             with self.for_(first, end, step) as i:
                 yield i
             at.set(end)

@@ -92,7 +92,7 @@ class InstructionBuilder:
                 return self.splat(value, type.lanes)
             raise self.fail(f"operand {value!r} is {value.type}, not {type}")
         if isinstance(value, (bool, int, float)):
-            return Literal(type, value)
+            return Literal(type, value, self._reference)
         raise self.fail(f"{value!r} is not an operand")
 
     def let(
@@ -116,8 +116,8 @@ class InstructionBuilder:
     # -- arithmetic ---------------------------------------------------------------------------
 
     def constant(self, type: Type, value: float) -> Literal:
-        """A literal."""
-        return Literal(type, value)
+        """A literal that knows its builder, so that it computes with others."""
+        return Literal(type, value, self._reference)
 
     def unary(self, op: str, x: Operand) -> SsaValue:
         """One of UNARY."""
@@ -210,7 +210,7 @@ class InstructionBuilder:
         if target == x.type:
             return x
         if isinstance(x, Literal) and target.is_float:
-            return Literal(target, float(x.value))
+            return Literal(target, float(x.value), self._reference)
         return self.let(target, "convert", [x])
 
     def bitcast(self, x: Operand, type: Type) -> SsaValue:
@@ -224,7 +224,7 @@ class InstructionBuilder:
         if lanes == x.type.lanes:
             return x
         if isinstance(x, Literal):
-            return Literal(x.type.with_lanes(lanes), x.value)
+            return Literal(x.type.with_lanes(lanes), x.value, self._reference)
         return self.let(x.type.with_lanes(lanes), "splat", [x])
 
     def iota(self, type: Type) -> SsaValue:

@@ -36,8 +36,101 @@ class Parameter:
     noalias: bool = False
 
 
+class OperandOperators:
+    """Arithmetic as Python writes it: each operator appends one instruction.
+
+    Numbers become literals of the other operand's type. `==` and `!=` compare objects: see
+    `InstructionBuilder.eq` and `ne`. `//` and `/` are one instruction, `div`; by convention the
+    first is of integers, and rounds toward zero.
+    """
+
+    __slots__ = ()
+
+    def builder_beside(self, other: object) -> InstructionBuilder:
+        """The builder that an instruction with both operands belongs to."""
+        raise NotImplementedError
+
+    def __add__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("add", self, other)
+
+    def __radd__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("add", other, self)
+
+    def __sub__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("sub", self, other)
+
+    def __rsub__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("sub", other, self)
+
+    def __mul__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("mul", self, other)
+
+    def __rmul__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("mul", other, self)
+
+    def __truediv__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("div", self, other)
+
+    def __rtruediv__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("div", other, self)
+
+    def __floordiv__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("div", self, other)
+
+    def __rfloordiv__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("div", other, self)
+
+    def __mod__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("rem", self, other)
+
+    def __rmod__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("rem", other, self)
+
+    def __and__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("and", self, other)
+
+    def __rand__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("and", other, self)
+
+    def __or__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("or", self, other)
+
+    def __ror__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("or", other, self)
+
+    def __xor__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("xor", self, other)
+
+    def __rxor__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("xor", other, self)
+
+    def __lshift__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("shl", self, other)
+
+    def __rlshift__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("shl", other, self)
+
+    def __rshift__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("shr", self, other)
+
+    def __rrshift__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).binary("shr", other, self)
+
+    def __lt__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).compare("lt", self, other)
+
+    def __le__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).compare("le", self, other)
+
+    def __gt__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).compare("gt", self, other)
+
+    def __ge__(self, other: object) -> SsaValue:
+        return self.builder_beside(other).compare("ge", self, other)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class SsaValue:
+class SsaValue(OperandOperators):
     """The result of one statement (or a parameter, or a loop index): assigned once."""
 
     type: Type
@@ -48,7 +141,6 @@ class SsaValue:
     def __repr__(self) -> str:
         return f"%{self.number}"
 
-    # Arithmetic is delegated to the builder that made the value, and that is still at work.
     @property
     def owner(self) -> InstructionBuilder:
         """Its builder. Raises EngineError when that is gone, and the program with it complete."""
@@ -57,76 +149,55 @@ class SsaValue:
             raise EngineError(message("kernel", f"What wrote {self!r} has done its work"))
         return builder
 
-    def __add__(self, other: object) -> SsaValue:
-        return self.owner.binary("add", self, other)
-
-    def __radd__(self, other: object) -> SsaValue:
-        return self.owner.binary("add", other, self)
-
-    def __sub__(self, other: object) -> SsaValue:
-        return self.owner.binary("sub", self, other)
-
-    def __rsub__(self, other: object) -> SsaValue:
-        return self.owner.binary("sub", other, self)
-
-    def __mul__(self, other: object) -> SsaValue:
-        return self.owner.binary("mul", self, other)
-
-    def __rmul__(self, other: object) -> SsaValue:
-        return self.owner.binary("mul", other, self)
-
-    def __truediv__(self, other: object) -> SsaValue:
-        return self.owner.binary("div", self, other)
-
-    def __rtruediv__(self, other: object) -> SsaValue:
-        return self.owner.binary("div", other, self)
-
-    def __floordiv__(self, other: object) -> SsaValue:
-        return self.owner.binary("div", self, other)
-
-    def __mod__(self, other: object) -> SsaValue:
-        return self.owner.binary("rem", self, other)
-
-    def __and__(self, other: object) -> SsaValue:
-        return self.owner.binary("and", self, other)
-
-    def __or__(self, other: object) -> SsaValue:
-        return self.owner.binary("or", self, other)
-
-    def __xor__(self, other: object) -> SsaValue:
-        return self.owner.binary("xor", self, other)
-
-    def __lshift__(self, other: object) -> SsaValue:
-        return self.owner.binary("shl", self, other)
-
-    def __rshift__(self, other: object) -> SsaValue:
-        return self.owner.binary("shr", self, other)
+    def builder_beside(self, other: object) -> InstructionBuilder:
+        """See `OperandOperators`."""
+        return self.owner
 
     def __neg__(self) -> SsaValue:
         return self.owner.unary("neg", self)
 
-    def __lt__(self, other: object) -> SsaValue:
-        return self.owner.compare("lt", self, other)
-
-    def __le__(self, other: object) -> SsaValue:
-        return self.owner.compare("le", self, other)
-
-    def __gt__(self, other: object) -> SsaValue:
-        return self.owner.compare("gt", self, other)
-
-    def __ge__(self, other: object) -> SsaValue:
-        return self.owner.compare("ge", self, other)
+    def __invert__(self) -> SsaValue:
+        return self.owner.binary("xor", self, True if self.type.scalar == "i1" else -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
-    """A literal operand; `value` is an int, float or bool, equal in all lanes."""
+class Literal(OperandOperators):
+    """A literal operand; `value` is an int, float or bool, equal in all lanes.
+
+    `made_by` is the builder, where one made it: two literals may meet in an instruction.
+    """
 
     type: Type
     value: int | float | bool
+    made_by: ref[InstructionBuilder] | None = field(default=None, compare=False, repr=False)
 
     def __repr__(self) -> str:
         return f"{self.value!r}:{self.type}"
+
+    def builder_beside(self, other: object) -> InstructionBuilder:
+        """See `OperandOperators`.
+
+        Raises:
+            EngineError: Neither operand knows a builder.
+        """
+        if isinstance(other, SsaValue):
+            return other.owner
+        for operand in (self, other):
+            builder = operand._builder() if isinstance(operand, Literal) else None
+            if builder is not None:
+                return builder
+        what = f"No builder is known that would compute with {self!r} and {other!r}"
+        raise EngineError(message("kernel", what, do="Make one of them by `Builder.constant`"))
+
+    def _builder(self) -> InstructionBuilder | None:
+        return None if self.made_by is None else self.made_by()
+
+    def __neg__(self) -> SsaValue:
+        return self.builder_beside(self).unary("neg", self)
+
+    def __invert__(self) -> SsaValue:
+        builder = self.builder_beside(self)
+        return builder.binary("xor", self, True if self.type.scalar == "i1" else -1)
 
 
 Operand = SsaValue | Literal

@@ -21,7 +21,7 @@ def by_words(b: InstructionBuilder, x: Operand, move: Callable[[Operand], Operan
     if kind.bits == 16:
         return b.convert(by_words(b, b.convert(x, F32), move), kind)
     whole = x if kind == I64 else b.bitcast(x, I64)
-    low, high = (move(b.convert(p, I32)) for p in (whole, b.binary("shr", whole, 32)))
-    wide = b.binary("and", b.convert(low, I64), 0xFFFFFFFF)
-    joined = b.binary("or", wide, b.binary("shl", b.convert(high, I64), 32))
+    low, high = (move(b.convert(p, I32)) for p in (whole, whole >> 32))
+    wide = b.convert(low, I64) & 0xFFFFFFFF
+    joined = wide | (b.convert(high, I64) << 32)
     return joined if kind == I64 else b.bitcast(joined, kind)

@@ -50,11 +50,11 @@ def choose_interleaved(
     if node_count(member.body, _MOST_NODES) >= _MOST_NODES:
         return None
     offset = offset_of(strides[member.stage.root.buffer], member.indices)
-    step = _step(offset, vector)
+    step = sizes.step_along(offset, sizes.variable(vector))
     if not isinstance(step, int) or not 2 <= step <= _MOST:
         return None
-    found = (a for a in axes if extent_of(a) == step and _step(offset, a) == 1)
-    return next(found, None)
+    filled = (a for a in axes if extent_of(a) == step)
+    return next((a for a in filled if sizes.step_along(offset, sizes.variable(a)) == 1), None)
 
 
 def store_interleaved(b: Builder, inside: Expression, copies: Sequence[Member]) -> None:
@@ -88,9 +88,4 @@ def store_between(
         if mask is not None:
             lane_of = [(number * lanes + k) // count for k in range(lanes)]
             kept = b.shuffle(mask, mask, lane_of)
-        b.store(row, pointer, b.binary("add", at, number * lanes), mask=kept)
-
-
-def _step(offset: Dim, variable: Dim) -> Dim | None:
-    linear = sizes.coefficient_of(offset, sizes.variable(variable))
-    return None if linear is None else linear[0]
+        b.store(row, pointer, at + number * lanes, mask=kept)

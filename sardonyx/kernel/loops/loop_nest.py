@@ -2,6 +2,22 @@
 
 Without inner axes this is a pointwise kernel. With them, each pass runs over a whole row:
 reductions gather in registers, maps write. `rows_schedule` decides on the loops.
+
+Loop nest where lanes lie along an inner axis (softmax, normalisation)::
+
+    parallel block in 0..outer:
+        for number in levels:                             # passes over a row, see `_write_row`
+            for i in inner, the axis of the lanes step lanes:
+                acc[member] = reduce(acc[member], body[block, i])     # or out[block, i] = body
+            known[member] = acc[member]                   # what later passes read
+
+Where they lie along an outer axis (maps, pooling over channels-last images)::
+
+    parallel block in 0..outer * chunks:
+        for first in low..high step lanes:                # a chunk of that axis
+            for number in levels:
+                for i in inner: acc[lanes] = reduce(acc[lanes], body[first.., i])
+                out[first : first + lanes] = body(acc)
 """
 
 from __future__ import annotations
@@ -12,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.reductions import Accumulator
@@ -36,10 +53,23 @@ from sardonyx.tensor.scalar import Scalar, load
 from sardonyx.tensor.tensor import Buffer, Tensor
 from sardonyx.tensor.traverse import loads_of
 
-#: An emitter, the members for each result of a block, and which is the first along its axis.
-_Copies = tuple[Expression, list[list[Member]], Dim | None]
 #: The float sums of a pass.
 _Sums = list[Accumulator]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopies:
+    """What a block computes.
+
+    Attributes:
+        level: The emitter inside the block.
+        copies: The members for each result of the block.
+        first: Which result is the first along the axis of a window; None without windows.
+    """
+
+    level: Expression
+    copies: list[list[Member]]
+    first: Dim | None = None
 
 
 class LoopNestKernel:
@@ -68,8 +98,8 @@ class LoopNestKernel:
             if member.in_scratch:
                 size = member.stage.root.tensor.dtype.size_bytes
                 row = sizes.product(map(extent_of, self.schedule.inner))
-                needed = sizes.multiply(integer.ceildiv(sizes.multiply(row, size), 64), 64)
-                self.scratch_bytes = sizes.add(self.scratch_bytes, needed)
+                needed = integer.ceildiv(row * size, 64) * 64
+                self.scratch_bytes = self.scratch_bytes + needed
         self.parameters = KernelParameters(touched, [*self.schedule.all_dims(), self.scratch_bytes])
         self.builder = self._new_builder()
         self._write()
@@ -119,8 +149,8 @@ class LoopNestKernel:
                 if self.schedule.interleaved is not None:
                     self._write_interleaved(outside, atoms, members, vector, start, end)
                     continue
-                for level, copies, first in self._copies(outside, atoms, members):
-                    self._write_lanes(level, copies, vector, start, end, extents, first)
+                for each in self._copies(outside, atoms, members):
+                    self._write_lanes(each, vector, start, end, extents)
 
     def _pieces(
         self, low: Operand, high: Operand
@@ -129,18 +159,21 @@ class LoopNestKernel:
         schedule = self.schedule
         assert schedule.vector is not None  # noqa: S101 - narrows the type for the checker
         for part in schedule.parts:
-            zero, length = Literal(high.type, 0), Literal(high.type, part.last - part.first)
+            zero, length = (
+                self.builder.constant(high.type, 0),
+                self.builder.constant(high.type, part.last - part.first),
+            )
             yield part.members, part.vector, zero, length
         if not schedule.parts:
             yield schedule.copies, schedule.vector, low, high
 
     def _copies(
         self, outside: Expression, atoms: dict[Atom, Operand], members: list[Member]
-    ) -> Iterator[_Copies]:
+    ) -> Iterator[BlockCopies]:
         """The members, once for each result of a block; each item is a block's body to fill."""
         window, b = self.schedule.window, self.builder
         if window is None:
-            yield outside.child(atoms), [members], None
+            yield BlockCopies(outside.child(atoms), [members])
             return
         atoms = dict(atoms)
         block = atoms.pop(sizes.variable(window.axis))
@@ -148,21 +181,21 @@ class LoopNestKernel:
             yield from self._copies_inside(outside, atoms, window, block)
             return
         for part in window.parts:
-            places = (sizes.add(part.first, k) for k in range(part.count))
+            places = (part.first + k for k in range(part.count))
             copies = [members_at(members, window.axis, at) for at in places]
             number = sizes.as_atom(part.number)
             low, high = outside.dim(part.low), outside.dim(part.high)
-            own = {} if number is None else {number: b.binary("sub", block, low)}
+            own = {} if number is None else {number: block - low}
             if len(window.parts) == 1:
-                yield outside.child(atoms | own), copies, part.first
+                yield BlockCopies(outside.child(atoms | own), copies, part.first)
                 return
-            after = b.compare("ge", block, low)
-            with b.if_(b.binary("and", after, b.compare("lt", block, high))):
-                yield outside.child(atoms | own), copies, part.first
+            after = block >= low
+            with b.if_(after & (block < high)):
+                yield BlockCopies(outside.child(atoms | own), copies, part.first)
 
     def _copies_inside(
         self, outside: Expression, atoms: dict[Atom, Operand], window: WindowBlocks, block: Operand
-    ) -> Iterator[_Copies]:
+    ) -> Iterator[BlockCopies]:
         """Where only a run knows the extent: all results of a block at once, or one by one."""
         members, vector, b = self.schedule.members, self.schedule.vector, self.builder
         assert vector is not None  # noqa: S101 - narrows the type for the checker
@@ -171,34 +204,31 @@ class LoopNestKernel:
         copies, conditions = members_inside(members, window, [vector, self.schedule.tap_rows])
         tests = [b.lift(level.scalar(x), Type("i1")) for x in conditions]
         if not tests:
-            yield level, copies, part.first
+            yield BlockCopies(level, copies, part.first)
             return
         with b.if_(functools.reduce(functools.partial(b.binary, "and"), tests)):
-            yield level.child(), copies, part.first
+            yield BlockCopies(level.child(), copies, part.first)
         with b.else_():
             first = level.dim(part.first)
             extent = outside.dim(extent_of(window.axis))
-            with b.for_(first, b.min(b.binary("add", first, part.count), extent)) as at:
-                yield outside.child(atoms | {sizes.variable(window.axis): at}), [members], None
+            with b.for_(first, b.min(first + part.count, extent)) as at:
+                here = outside.child(atoms | {sizes.variable(window.axis): at})
+                yield BlockCopies(here, [members])
 
     def _write_lanes(
         self,
-        level: Expression,
-        copies: list[list[Member]],
+        block: BlockCopies,
         vector: Dim,
         low: Operand,
         high: Operand,
         extents: dict[Dim, Operand],
-        begin: Dim | None = None,
     ) -> None:
-        """All results of a block, a vector of each at a time.
-
-        `begin`: where the copies begin along the axis of a window.
-        """
+        """All results of a block, a vector of each at a time."""
+        level, copies = block.level, block.copies
         count, lanes = self.schedule.together, self.schedule.lanes
         end = self._end_of_full(low, high, count * lanes) if count > 1 else low
         if end != low:
-            places = (sizes.add(vector, k * lanes) for k in range(count))
+            places = (vector + k * lanes for k in range(count))
             together = [members_at(copies[0], vector, at) for at in places]
             self._hoist_lanes(level, together, vector)
             atom = sizes.variable(vector)
@@ -207,10 +237,10 @@ class LoopNestKernel:
                 self._write_row(inside, together, extents)
             low = end
         rest = long_rest(self.schedule.members) if len(copies) > 1 else None
-        if begin is not None and rest is not None:
+        if block.first is not None and rest is not None:
             sums = [[m for m in copy if m.stage.full] for copy in copies]
             self._hoist_lanes(level, sums, vector)
-            place = level.dim(begin)
+            place = level.dim(block.first)
             for position, width, mask in self._lane_loop(low, high, vector):
                 atom = sizes.variable(vector)
                 inside = level.child({atom: position}, vector=atom, lanes=width, mask=mask)
@@ -243,12 +273,12 @@ class LoopNestKernel:
         assert squares is not None  # noqa: S101 - narrows the type for the checker
         assert vector is not None  # noqa: S101 - the same
         axis, atom = sizes.variable(squares.axis), sizes.variable(vector)
-        first = b.binary("mul", atoms.pop(axis), schedule.lanes)
-        after = b.binary("add", first, schedule.lanes)
+        first = atoms.pop(axis) * schedule.lanes
+        after = first + schedule.lanes
         extent = extents[squares.axis]
-        with b.if_(b.compare("le", after, extent)):
+        with b.if_(after <= extent):
             level = outside.child(atoms | {sizes.variable(squares.number): first})
-            places = [sizes.add(squares.number, k) for k in range(schedule.lanes)]
+            places = [squares.number + k for k in range(schedule.lanes)]
             copies = [members_at(schedule.members, squares.axis, at) for at in places]
             self._hoist(level, [m for c in copies for m in c], [vector], unrolled=False)
             for position, lanes, mask in self._vector_loop(low, high, vector):
@@ -313,8 +343,8 @@ class LoopNestKernel:
             buffer = member.stage.root.buffer
             places[buffer] = Place(pointer, self.schedule.strides[buffer])
             row = sizes.product(map(extent_of, self.schedule.inner))
-            size = sizes.multiply(row, buffer.dtype.size_bytes)
-            offset = sizes.add(offset, sizes.multiply(integer.ceildiv(size, 64), 64))
+            size = row * buffer.dtype.size_bytes
+            offset = offset + integer.ceildiv(size, 64) * 64
 
     def _unflatten(
         self,
@@ -324,7 +354,7 @@ class LoopNestKernel:
     ) -> tuple[dict[Atom, Operand], Operand]:
         b = self.builder
         rest: Operand = block
-        chunk: Operand = Literal(block.type, 0)
+        chunk: Operand = b.constant(block.type, 0)
         if not (isinstance(chunks, Literal) and chunks.value == 1):
             rest, chunk = b.parted(rest, chunks)
         axes = self.schedule.block_axes
@@ -334,9 +364,9 @@ class LoopNestKernel:
     def _chunk_bounds(self, chunk: Operand, extent: Operand) -> tuple[Operand, Operand]:
         b = self.builder
         if self.schedule.chunks() == 1:
-            return Literal(chunk.type, 0), extent
-        low = b.binary("mul", chunk, self.schedule.chunk)
-        return low, b.min(b.binary("add", low, self.schedule.chunk), extent)
+            return b.constant(chunk.type, 0), extent
+        low = chunk * self.schedule.chunk
+        return low, b.min(low + self.schedule.chunk, extent)
 
     def _vector_loop(
         self, low: Operand, high: Operand, variable: Dim, sums: _Sums | None = None
@@ -358,8 +388,8 @@ class LoopNestKernel:
         end = self._end_of_full(low, high, lanes)
         if not (isinstance(end, Literal) and end.value == 0):
             yield from ((i, lanes, None) for i in self._steps(variable, low, end, sums, lanes))
-        rest = b.binary("sub", high, end)
-        with b.if_(b.compare("gt", rest, 0)), _apart(sums if self._has_runs(variable) else []):
+        rest = high - end
+        with b.if_(rest > 0), _apart(sums if self._has_runs(variable) else []):
             yield end, lanes, b.tail_mask(rest, lanes)
 
     def _has_runs(self, axis: Dim) -> bool:
@@ -376,7 +406,7 @@ class LoopNestKernel:
                 yield i
             return
         with b.for_(low, high, run[1]) as first, _apart(sums):
-            end = b.binary("add", first, run[1])
+            end = first + run[1]
             with b.for_(first, end if run[1] == step else b.min(end, high), step) as i:
                 yield i
 
@@ -392,13 +422,13 @@ class LoopNestKernel:
     def _end_of_full(self, low: Operand, high: Operand, step: int) -> Operand:
         """Where steps of so many elements, a power of two, end that fit between two places."""
         b = self.builder
-        count = high if _is_zero(low) else b.binary("sub", high, low)
+        count = high if _is_zero(low) else high - low
         full: Operand
         if isinstance(count, Literal):
-            full = Literal(count.type, int(count.value) // step * step)
+            full = b.constant(count.type, int(count.value) // step * step)
         else:
-            full = b.binary("and", b.lift(count, memory_type(dtypes.INT64)), -step)
-        return full if _is_zero(low) else b.binary("add", low, full)
+            full = b.lift(count, memory_type(dtypes.INT64)) & -step
+        return full if _is_zero(low) else low + full
 
     # -- one row ------------------------------------------------------------------------------
 
@@ -523,7 +553,7 @@ class LoopNestKernel:
 
     def _parts(self, axis: Dim, extent: Operand) -> Iterator[tuple[Operand, Operand]]:
         """Bounds of the loop over an axis; each item is where that loop is to be written."""
-        zero = Literal(memory_type(dtypes.INT64), 0)
+        zero = self.builder.constant(memory_type(dtypes.INT64), 0)
         if axis not in self.schedule.in_pieces:
             yield zero, extent
             return

@@ -159,7 +159,7 @@ class LoopNestSchedule:
         stages = self.group.stages
         position: Dim = 0
         for i, extent in ((i, extent_of(i)) for i in self.group.inner):
-            position = sizes.add(sizes.multiply(position, extent), i)
+            position = position * extent + i
         self.axes = Axes(
             (self.group.outer, self.group.inner),
             [s.body for s in stages],
@@ -202,7 +202,7 @@ class LoopNestSchedule:
         by_atom: dict[Atom | None, Dim] = {}
         for variable, atom in reversed(list(zip(self.group.inner, inner, strict=True))):
             by_atom[atom] = step
-            step = sizes.multiply(step, extent_of(variable))
+            step = step * extent_of(variable)
         self.strides[member.stage.root.buffer] = tuple(
             by_atom.get(sizes.as_atom(i), 0) for i in member.stage.indices
         )
@@ -258,8 +258,7 @@ class LoopNestSchedule:
     ) -> int:
         """How well lanes along a variable suit an access; some loads come out of whole vectors."""
         offset = away_from_borders(offset_of(self.strides[tensor], at), atom)
-        linear = sizes.coefficient_of(offset, atom)
-        step = None if linear is None else linear[0]
+        step = sizes.step_along(offset, atom)
         if step in (0, 1):
             return 2 * int(step == 1)
         if shuffled and isinstance(step, int) and 2 <= step <= LONGEST_STRIDE:
@@ -267,7 +266,7 @@ class LoopNestSchedule:
         repeated = any(
             a.arguments[0] is sizes.of_atom(atom) for a in sizes.atoms_of(offset, "floordiv")
         )
-        return 1 if shuffled and linear is None and repeated else -2
+        return 1 if shuffled and step is None and repeated else -2
 
     def _lanes(self, lanes: int) -> int:
         if self.vector is None or self._score(self.vector) <= -4 * len(self.members):
@@ -416,9 +415,9 @@ class LoopNestSchedule:
             steps = cost_of(member.body) + 2 + 2 * len(loads_of(member.body))
             if self.window is not None and member.stage.full:
                 steps = 1  # what neighbours share, and what is asked once, hardly counts
-            work = sizes.multiply(inner, steps) if member.stage.full else steps
-            per_row = sizes.add(per_row, work)
-        volume = sizes.multiply(sizes.product(map(extent_of, self.outer)), per_row)
+            work = inner * steps if member.stage.full else steps
+            per_row = per_row + work
+        volume = sizes.product(map(extent_of, self.outer)) * per_row
         return integer.ceildiv(volume, 3 * self.lanes)
 
     @property
@@ -445,7 +444,7 @@ class LoopNestSchedule:
     def blocks(self) -> Dim:
         """How many blocks the kernel has."""
         counts = map(self.block_count, self.block_axes)
-        blocks = sizes.multiply(sizes.product(counts), self.chunks())
+        blocks = sizes.product(counts) * self.chunks()
         # A row of no elements still has a result; a map over nothing has no work.
         return blocks
 

@@ -76,7 +76,7 @@ def _divide(part: LanePart, depth: int) -> list[LanePart]:
     found = []
     for low, high in zip(places, places[1:], strict=False):
         vector = sizes.numbered_index(high - low, depth, "part")
-        here = members_at(part.members, part.vector, sizes.add(vector, low))
+        here = members_at(part.members, part.vector, vector + low)
         if vector == 0:  # one element: an axis that nothing depends on
             vector = part.vector
         found += _divide(LanePart(part.first + low, part.first + high, vector, here), depth + 1)
@@ -121,7 +121,7 @@ def _changes(members: Sequence[Member], vector: Atom, extent: int) -> Iterator[i
     for atom in seen:
         left, right = atom.arguments
         if atom.kind != "floordiv":
-            yield from _crossings(sizes.add(left, sizes.multiply(right, -1)), vector, extent, 0)
+            yield from _crossings(left - right, vector, extent, 0)
         elif isinstance(right, int):
             yield from _crossings(left, vector, extent, right)
 

@@ -134,7 +134,7 @@ def choose_blocks(
         return _divide(axis, extent, count, _limits(members, axis))
     blocks = integer.ceildiv(extent, _FEW)
     number = sizes.numbered_index(blocks, 0, "w")
-    part = WindowPart(0, 1, number, sizes.multiply(number, _FEW), _FEW)
+    part = WindowPart(0, 1, number, number * _FEW, _FEW)
     return WindowBlocks(axis, blocks, (part,), known=False)
 
 
@@ -156,7 +156,7 @@ def shared_axis(members: Sequence[Member], axes: Sequence[Dim], rows: Dim = 0) -
         extent = extent_of(axis)
         if isinstance(extent, int) and extent < 2:
             continue
-        step = {sizes.variable(axis): sizes.add(axis, 1)}
+        step = {sizes.variable(axis): axis + 1}
         moved = Rewriting(lambda _: None, step)
         places = [(x, moved.visit(x)) for x in single]
         if rows != 0 and not any(x != there and there in single for x, there in places):
@@ -173,13 +173,13 @@ def shared_axis(members: Sequence[Member], axes: Sequence[Dim], rows: Dim = 0) -
 def _whole_blocks(extent: Dim) -> int:
     """Results of a block where two such blocks, and any number more, make up the extent; else 0."""
     count = math.gcd(*(coefficient for _, coefficient in sizes.terms_of(extent)))
-    more = integer.floordiv(sizes.add(extent, -2 * count), count)
+    more = integer.floordiv(extent - 2 * count, count)
     return count if 2 <= count <= _MOST and integer.is_nonnegative(more) else 0
 
 
 def _equal(axis: Dim, blocks: int, count: int) -> WindowBlocks:
     number = sizes.numbered_index(blocks, 0, "w") if blocks > 1 else 0
-    first = sizes.multiply(number, count)
+    first = number * count
     return WindowBlocks(axis, blocks, (WindowPart(0, blocks, number, first, count),))
 
 
@@ -204,20 +204,20 @@ def _divide(axis: Dim, extent: Dim, count: int, limits: Sequence[Scalar]) -> Win
     Where the `limits` show that the first or the last see no border, they are like the others.
     """
     blocks = integer.ceildiv(extent, count)
-    whole = sizes.add(extent, sizes.multiply(blocks, -count)) == 0
+    whole = extent + blocks * -count == 0
 
     def inside(low: int, high: int) -> WindowPart | None:
         """Blocks from number `low` to the `high`-th from the last, if they see no border."""
-        between = sizes.add(blocks, -low - high)
+        between = blocks + (-low - high)
         if isinstance(between, int) and between < 2:
             return None
         number = sizes.numbered_index(between, 0, "w")
-        first = sizes.multiply(sizes.add(number, low), count)
+        first = (number + low) * count
         for k in (0, count - 1):
-            moved = Rewriting(lambda _: None, {sizes.variable(axis): sizes.add(first, k)})
+            moved = Rewriting(lambda _: None, {sizes.variable(axis): first + k})
             if any(moved.visit(x).op != "constant" for x in limits):
                 return None
-        return WindowPart(low, sizes.add(blocks, -high), number, first, count)
+        return WindowPart(low, blocks - high, number, first, count)
 
     if whole:
         for low, high in ((0, 0), (0, 1), (1, 0)):
@@ -227,20 +227,18 @@ def _divide(axis: Dim, extent: Dim, count: int, limits: Sequence[Scalar]) -> Win
                 if low:
                     parts.insert(0, WindowPart(0, 1, 0, 0, count))
                 if high:
-                    last = sizes.add(blocks, -1)
-                    parts.append(WindowPart(last, blocks, 0, sizes.multiply(last, count), count))
+                    last = blocks - 1
+                    parts.append(WindowPart(last, blocks, 0, last * count, count))
                 return WindowBlocks(axis, blocks, tuple(parts))
     first_count = min(count, extent) if isinstance(extent, int) else count
     parts = [WindowPart(0, 1, 0, 0, first_count)]
-    last = sizes.add(blocks, -1)
+    last = blocks - 1
     if not isinstance(blocks, int) or blocks > 2:
-        number = sizes.numbered_index(sizes.add(blocks, -2), 0, "w")
-        parts.append(
-            WindowPart(1, last, number, sizes.multiply(sizes.add(number, 1), count), count)
-        )
+        number = sizes.numbered_index(blocks - 2, 0, "w")
+        parts.append(WindowPart(1, last, number, (number + 1) * count, count))
     if not isinstance(blocks, int) or blocks > 1:
-        first = sizes.multiply(last, count)
-        rest = sizes.add(extent, sizes.multiply(first, -1))
+        first = last * count
+        rest = extent - first
         assert isinstance(rest, int)  # noqa: S101 - symbols stand for whole blocks
         parts.append(WindowPart(last, blocks, 0, first, rest))
     return WindowBlocks(axis, blocks, tuple(parts))
@@ -272,8 +270,8 @@ def members_inside(
     """
     (part,) = window.parts
     axis, within = sizes.variable(window.axis), set(map(sizes.as_atom, inside))
-    last = sizes.add(part.first, part.count - 1)
-    wanted = {scalar.compare("lt", scalar.size(last), scalar.size(extent_of(window.axis))): None}
+    last = part.first + (part.count - 1)
+    wanted = {scalar.size(last) < scalar.size(extent_of(window.axis)): None}
     freed = []
     for member in members:
         kept: list[Scalar] = []
@@ -284,13 +282,13 @@ def members_inside(
                 found = index_atoms(one)
                 if axis in found and not within & found and not loads_of(one):
                     for k in range(part.count):
-                        wanted[rewrite(one, atoms={axis: sizes.add(part.first, k)})] = None
+                        wanted[rewrite(one, atoms={axis: part.first + k})] = None
                 else:
                     zero = scalar.constant(neutral(member.stage.kind, kind), term.dtype)
                     term = scalar.select(one, term, zero)
             kept.append(body if condition is False else term)
         freed.append(replace(member, unrolled=member.unrolled and kept))
-    places = (sizes.add(part.first, k) for k in range(part.count))
+    places = (part.first + k for k in range(part.count))
     copies = [members_at(freed, window.axis, at) for at in places]
     return copies, [x for x in wanted if x.op != "constant" or not x.payload]
 
@@ -315,7 +313,7 @@ def split_condition(body: Scalar, unchanging: float) -> tuple[Scalar | bool, Sca
     if unchanging == 0 and body.op == "mul":
         for here, other in (body.arguments, body.arguments[::-1]):
             if here.op == "select" and _is(here.arguments[2], 0):
-                return here.arguments[0], scalar.binary("mul", here.arguments[1], other)
+                return here.arguments[0], here.arguments[1] * other
             if _is(here, 0):
                 return False, body
     return True, body

@@ -130,9 +130,9 @@ def turned_loads(
         rows: list[Operand] = []
         for _ in range(lanes):
             rows.append(b.load(element.with_lanes(lanes), where.pointer, at))
-            at = b.binary("add", at, step)
+            at = at + step
         for k, lane_values in enumerate(turned(b, rows)):
-            own = rewrite(x, atoms={axis: sizes.add(squares.number, k)})
+            own = rewrite(x, atoms={axis: squares.number + k})
             known[own] = from_memory(b, lane_values, x.dtype)
     return known
 
@@ -148,7 +148,7 @@ def ask_for_ends(b: Builder, inside: Expression, members: Sequence[Member]) -> N
         if member.in_memory:
             tensor = member.stage.root.buffer
             where = inside.place(tensor)
-            last = b.binary("add", here.dim(where.offset(member.indices)), inside.lanes - 1)
+            last = here.dim(where.offset(member.indices)) + (inside.lanes - 1)
             b.prefetch(where.pointer, last, memory_type(tensor.dtype))
 
 
@@ -166,10 +166,10 @@ def store_turned(b: Builder, inside: Expression, copies: Sequence[Member]) -> No
     step = inside.dim(linear[0])  # type: ignore[index]  # what is turned is linear
     places = [inside.with_scalar_vector().dim(offset)]
     for _ in copies[1:]:
-        places.append(b.binary("add", places[-1], step))
+        places.append(places[-1] + step)
     results = [b.splat(inside.stored(copy.body), len(copies)) for copy in copies]
     for at in places:  # see `ask_for_ends`
-        b.prefetch(where.pointer, b.binary("add", at, len(copies) - 1), results[0].type.element)
+        b.prefetch(where.pointer, at + (len(copies) - 1), results[0].type.element)
     for row, at in zip(turned(b, results), places, strict=True):
         b.store(row, where.pointer, at)
 

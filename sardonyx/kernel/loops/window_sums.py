@@ -57,9 +57,9 @@ def each_sum(
     rest = [m.body for m in schedule.members if not m.stage.full]
     row.hoist(rest, frozenset((axis,)), loads_of_members(schedule.members, schedule.by_buffer))
     with b.for_(0, len(values)) as k:
-        place = b.binary("mul", k, kind.lanes)
+        place = k * kind.lanes
         known: dict[Scalar, Operand] = {result: b.load(kind, held, place, align_bytes=16)}
-        at = {axis: b.binary("add", first, k)}
+        at = {axis: first + k}
         yield (
             row.child(at, values=known, vector=level.vector, lanes=level.lanes, mask=level.mask),
             known,

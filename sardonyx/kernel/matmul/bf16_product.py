@@ -3,6 +3,12 @@
 Sums stay in float32. Instructions take two steps of the depth at a time, so pairs of elements lie
 side by side: rows of the left factor are copied and rounded, panels of the right one have the
 columns of two steps interleaved. Denormal numbers may become 0.
+
+Loops are those of `contraction`. The micro-kernel's, rows and vectors being written out::
+
+    for g in 0..pairs:
+        sums[r, v] += A[r, 2 g : 2 g + 2] . panel[g, v, 0:2]    # one instruction a vector
+    tile[rows, vectors * lanes] = sums
 """
 
 from __future__ import annotations
@@ -11,13 +17,15 @@ from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import BF16, F32, I32, I64, PTR, U16, U32, Type
 from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.long_sums import LONG
+from sardonyx.kernel.matmul.packed_words import WordPacker
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
+from sardonyx.kernel.matmul.tile import Products, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.tensor import scalar
@@ -61,7 +69,7 @@ class Bf16Schedule(ContractionSchedule):
     @property
     def row_length(self) -> Dim:
         """Elements of a row in scratch: whole pairs."""
-        return sizes.multiply(integer.ceildiv(self.depth_extent, PAIR), PAIR)
+        return integer.ceildiv(self.depth_extent, PAIR) * PAIR
 
     def cost_ns(self) -> Dim:
         """Estimated time of all blocks on one thread."""
@@ -70,11 +78,11 @@ class Bf16Schedule(ContractionSchedule):
     def packings(self) -> list[Packing]:
         """Panels (batch..., panel, pair, column, 2) of bfloat16."""
         lead = self.packed_axes()
-        pairs = integer.floordiv(self.row_length, PAIR)
+        pairs = self.row_length // PAIR
         shape = (*map(extent_of, lead), self.panels(), pairs, self.width, PAIR)
         own, n = indices(shape), len(lead)
-        step = sizes.add(sizes.multiply(own[-3], PAIR), own[-1])
-        column = sizes.add(sizes.multiply(own[n], self.width), own[-2])
+        step = own[-3] * PAIR + own[-1]
+        column = own[n] * self.width + own[-2]
         atoms: dict[Atom, Dim] = dict(zip(map(sizes.variable, lead), own, strict=False))
         atoms[sizes.variable(self.column)] = column
         place = step
@@ -84,7 +92,7 @@ class Bf16Schedule(ContractionSchedule):
         value = scalar.cast(rewrite(self.right, atoms=atoms), dtypes.BFLOAT16)
         zero = scalar.constant(0, dtypes.BFLOAT16)
         for index, extent in ((step, self.depth_extent), (column, extent_of(self.column))):
-            inside = scalar.compare("lt", scalar.size(index), scalar.size(extent))
+            inside = scalar.size(index) < scalar.size(extent)
             value = scalar.select(inside, value, zero)
         contents = make_map(shape, value)
         return [Packing(buffer(("packed", contents), shape, dtypes.BFLOAT16), contents)]
@@ -110,7 +118,7 @@ class Bf16Kernel(ContractionKernel):
     def _functions(self) -> tuple[Program, ...]:
         s = self.schedule
         micro = (build_half_micro(rows, s.vectors, s.lanes) for rows in self.tile_rows)
-        return (*micro, *self._finish_functions())
+        return (*micro, *self.epilogue.functions())
 
     def _rounded(self, value: Operand, kind: Type) -> Operand:
         wide = F32.with_lanes(kind.lanes)
@@ -119,57 +127,43 @@ class Bf16Kernel(ContractionKernel):
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, with a 0 behind an odd number of elements."""
         b = self.b
-        last = b.binary("sub", b.binary("mul", b.binary("add", r, 1), depth), 1)
-        with b.if_(b.compare("gt", depth, 0)):
-            b.store(Literal(BF16, 0), self.scratch["copy"], last)
+        last = (r + 1) * depth - 1
+        with b.if_(depth > 0):
+            b.store(b.constant(BF16, 0), self.scratch["copy"], last)
         super()._copy_row(row, table, r, depth)
 
     def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
         """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
         s, b = self.schedule, self.b
         panel, words = self.scratch["panel"], U32.with_lanes(s.lanes)
-        atom, axes = sizes.variable(s.column), s.reduced
-        extents = [level.dim(extent_of(axis)) for axis in axes]
+        packer = WordPacker(level, s.column, s.reduced, words, PAIR)
         length = level.dim(s.depth_extent)
-        pairs = b.binary("div", level.dim(s.row_length), PAIR)
+        pairs = level.dim(s.row_length) // PAIR
+
+        def element(here: Expression, mask: Operand) -> Operand:
+            value = b.lift(here.scalar(s.right), F32.with_lanes(s.lanes))
+            half = b.round_to_half(b.select(mask, value, 0))
+            return b.convert(b.bitcast(half, U16.with_lanes(s.lanes)), U32)
+
         for v in range(0, s.width, s.lanes):
-            start = b.binary("add", first_column, v)
-            left = b.binary("sub", level.dim(extent_of(s.column)), start)
+            start = first_column + v
+            left = level.dim(extent_of(s.column)) - start
+
+            def count(step: Operand, left: Operand = left) -> Operand:
+                return b.select(step < length, left, 0)
+
             with b.for_(0, pairs) as g:
-                word = b.variable(0, words)
-                for j in range(PAIR):
-                    step = b.binary("add", b.binary("mul", g, PAIR), j)
-                    count = b.select(b.compare("lt", step, length), left, 0)
-                    mask = b.tail_mask(count, s.lanes)
-                    at = b.coordinates(step, extents)
-                    atoms = dict(zip(map(sizes.variable, axes), at, strict=True))
-                    with b.if_(b.compare("gt", count, 0)):
-                        here = level.child(
-                            {**atoms, atom: start}, vector=atom, lanes=s.lanes, mask=mask
-                        )
-                        value = b.lift(here.scalar(s.right), F32.with_lanes(s.lanes))
-                        half = b.round_to_half(b.select(mask, value, 0))
-                        bits = b.convert(b.bitcast(half, U16.with_lanes(s.lanes)), U32)
-                        word.set(b.binary("or", word.get(), b.binary("shl", bits, 16 * j)))
+                word = packer.word(g, start, count, element)
                 line = b.offset(panel, g, s.width * U32.size_bytes)
                 b.store(word.get(), line, v, align_bytes=4)
         return panel
 
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
-        s, b = self.schedule, self.b
-        pairs = b.binary("div", depth, PAIR)
-        operands = [table, pairs, panel, target, *self._asked(pairs)]
-        for rows in self.tile_rows:
-            with b.if_(b.eq(count, rows)):
-                b.call(_micro_name(rows, s.vectors, s.lanes), operands)
+    def _call_micro(self, p: Products) -> None:
+        s = self.schedule
+        pairs = p.depth // PAIR
+        operands = [p.table, pairs, p.panel, p.target, *self.prefetch.asked(pairs)]
+        names = {rows: _micro_name(rows, s.vectors, s.lanes) for rows in self.tile_rows}
+        call_by_rows(self.b, p.count, names, operands)
 
 
 def _micro_name(rows: int, vectors: int, lanes: int) -> str:

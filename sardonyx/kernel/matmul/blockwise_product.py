@@ -10,11 +10,12 @@ from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I64, PTR, memory_type
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro_blockwise import Panel, build_micro_blockwise
+from sardonyx.kernel.matmul.tile import RowBlock, RowTile, call_by_rows
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.blockwise import Blockwise
 from sardonyx.tensor import scalar
@@ -65,7 +66,7 @@ class BlockwiseKernel(ContractionKernel):
 
     def _functions(self) -> tuple[Program, ...]:
         micro = (build_micro_blockwise(self.panel, rows) for rows in self.tile_rows)
-        return (*micro, *self._finish_functions())
+        return (*micro, *self.epilogue.functions())
 
     # -- packing ------------------------------------------------------------------------------
 
@@ -81,7 +82,7 @@ class BlockwiseKernel(ContractionKernel):
         shape = (*map(extent_of, lead), s.panels(), c.blocks, p.lines, s.width)
         own = indices(shape)
         n = len(lead)
-        within = sizes.add(sizes.multiply(own[n], s.width), own[-1])
+        within = own[n] * s.width + own[-1]
         atoms = {sizes.variable(s.column): within} if s.column != 0 else {}
         for variable, at in zip(lead, own, strict=False):
             atoms[sizes.variable(variable)] = at
@@ -95,7 +96,7 @@ class BlockwiseKernel(ContractionKernel):
             word = scalar.select(second, self._head(c, c.shift, place.at[0], own[n + 1]), word)
         first = scalar.compare("eq", scalar.size(line), p.coded_lines)
         word = scalar.select(first, self._head(c, c.scale, place.at[0], own[n + 1]), word)
-        inside = scalar.compare("lt", scalar.size(within), scalar.size(extent_of(s.column)))
+        inside = scalar.size(within) < scalar.size(extent_of(s.column))
         return make_map(shape, scalar.select(inside, word, 0))
 
     def _head(self, c: Blockwise, x: Scalar, column: Dim, number: Dim) -> Scalar:
@@ -108,11 +109,11 @@ class BlockwiseKernel(ContractionKernel):
         found: Scalar | None = None
         for j in range(p.parts):
             for i in range(_WORD):
-                inside = sizes.add(sizes.multiply(word, _WORD * p.parts), _WORD * j + i)
+                inside = word * (_WORD * p.parts) + (_WORD * j + i)
                 code = rewrite(c.code, atoms=_places(c, column, number, inside))
-                flat = sizes.add(sizes.multiply(number, c.block), inside)
+                flat = number * c.block + inside
                 if depth != c.blocks * c.block:
-                    real = scalar.compare("lt", scalar.size(flat), scalar.size(depth))
+                    real = scalar.size(flat) < scalar.size(depth)
                     code = scalar.select(real, code, 0)
                 code = scalar.cast(code, dtypes.UINT32)
                 part = scalar.binary("shl", code, 8 * i + p.bits * j) if i or j else code
@@ -126,7 +127,7 @@ class BlockwiseKernel(ContractionKernel):
         b, p = self.b, self.panel
         number = self._panel_number(level, panel)
         step = self.blockwise.blocks * p.lines * p.line_bytes
-        return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
+        return b.offset(self.places[self.packs[0].packed].pointer, number * step)
 
     def _share_next(
         self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
@@ -140,43 +141,32 @@ class BlockwiseKernel(ContractionKernel):
         most = self.tile_rows[0]
         kept = most if s.run is None else s.block_rows
         assert isinstance(kept, int)  # noqa: S101 - only general products have none
-        layout = self._tile_layout(kept)
+        layout = self.epilogue.layout(kept)
         layout.append(("table", most * self.panel.pointers * PTR.size_bytes))
         layout.append(("coordinates", most * max(1, len(s.rows)) * I64.size_bytes))
         self._divide_scratch(layout)
 
-    def _tile(
-        self,
-        level: Expression,
-        first: Operand,
-        count: Operand,
-        taps: int,
-        depth: Operand,
-        panel: Operand,
-        tile: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
+    def _tile(self, rows: RowBlock, tile: RowTile) -> None:
+        """Find digits, starts and scales of the rows of a tile, and sum their products."""
         s, b = self.schedule, self.b
         table = self.scratch["table"]
         atoms = dict.fromkeys(sizes.variables(s.reduced), 0)
         offset = substitute(offset_of(s.strides[self.beside[0]], self._at), atoms)
-        with b.for_(0, count) as r:
-            at = self._row_of_tile(first, r, extents)
-            inner = level.child(at)
+        with b.for_(0, tile.count) as r:
+            at = self._row_of_tile(tile.first, r, rows.extents)
+            inner = rows.level.child(at)
             if s.run is None:
-                self._ask_ahead(inner, first_column)
+                self.prefetch.ask_ahead(inner, rows.first_column)
             begin = b.lift(inner.dim(offset), I64)
-            block = b.binary("div", begin, self.panel.block)
-            line = b.binary("mul", r, self.panel.pointers)
+            block = begin // self.panel.block
+            line = r * self.panel.pointers
             for k, x in enumerate(self.beside):
                 number = begin if k < self.panel.digits else block
                 pointer = b.offset(self.places[x].pointer, number, memory_type(x.dtype))
-                b.store(pointer, table, b.binary("add", line, k))
-        operands = [table, Literal(I64, self.blockwise.blocks), panel, tile]
-        for rows in self.tile_rows:
-            with b.if_(b.eq(count, rows)):
-                b.call(self.panel.micro_name(rows), operands)
+                b.store(pointer, table, line + k)
+        operands = [table, b.constant(I64, self.blockwise.blocks), rows.panel, tile.line]
+        names = {count: self.panel.micro_name(count) for count in self.tile_rows}
+        call_by_rows(b, tile.count, names, operands)
 
 
 def _places(c: Blockwise, column: Dim, number: Dim, inside: Dim) -> dict[Atom, Dim]:

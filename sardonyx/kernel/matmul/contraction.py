@@ -2,6 +2,17 @@
 
 `product_schedule` decides on the loops. Constant right factors are packed once, before any run
 (`Packing`); others are packed into scratch by each block.
+
+Loop nest of a block, `width` being `vectors * lanes` (`_write`, `_write_tiles`)::
+
+    parallel block in 0..rest * panels * chunks:          # rest: batches and outer columns
+        panel[depth, width] = B[:, first_column:]         # packed before the run, or here
+        for row in low..high step count:                  # count: 6, 4, 3, 2 or 1 rows of a tile
+            for r in 0..count:
+                table[tap, r] = address of A[row + r, tap]    # or of a copy of the row
+            tile[count, width] = micro(table, taps, depth, panel)
+            for r in 0..count:
+                C[row + r, first_column:] = epilogue(tile[r])
 """
 
 from __future__ import annotations
@@ -17,10 +28,19 @@ from sardonyx.kernel.language.builder import Builder, Register
 from sardonyx.kernel.language.compiled import Kernel, KernelParameters, PerBlock
 from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import F64, I64, Type
+from sardonyx.kernel.matmul.contraction_epilogue import EpilogueWriter
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.contraction_sums import Sums
 from sardonyx.kernel.matmul.long_sums import build_long_sum
-from sardonyx.kernel.matmul.micro import PART, build_micro, ends_well, tile_rows
+from sardonyx.kernel.matmul.micro import PART, build_micro, tile_rows
+from sardonyx.kernel.matmul.prefetch import Prefetch
+from sardonyx.kernel.matmul.tile import (
+    Products,
+    RowBlock,
+    RowTile,
+    rows_of_next_tile,
+    unflattened,
+)
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
@@ -31,6 +51,8 @@ _ALIGN = 64
 _MOST_WRITTEN_OUT = 64
 #: Panels of so many bytes stay in the second cache of a core, with what is read beside them.
 _TOGETHER_BYTES = 512 << 10
+#: Blocks that share a panel; of more, few wait for it.
+_FEW_BLOCKS = 4
 
 
 class ContractionKernel(Sums):
@@ -41,6 +63,9 @@ class ContractionKernel(Sums):
         name: Symbol name.
         packed: Whether the right factor is constant, so that it is packed beforehand.
     """
+
+    #: Whether the vectors of a row are finished without a loop over them.
+    _unrolls = False
 
     def __init__(self, schedule: ContractionSchedule, name: str, packed: bool) -> None:
         self.schedule, self.name, self.packed = schedule, name, packed
@@ -71,6 +96,10 @@ class ContractionKernel(Sums):
         self.b = b = Builder(self.name, parameters.types(), kind="kernel")
         self.places = parameters.places(b, s.strides)
         self.outside = Expression(b, parameters.atoms(b), self.places.__getitem__)
+        self.scratch = {}
+        self.epilogue = EpilogueWriter(s, b, self.places, self.scratch, self._unrolls)
+        line_bytes, most_rows = self._line_bytes(), self.tile_rows[0]
+        self.prefetch = Prefetch(s, self.outside, self.places, line_bytes, most_rows)
         self._write()
         kernel = Kernel(
             b.program, parameters.arguments, self._blocks(), self.cost_ns(), self.scratch_bytes,
@@ -99,7 +128,7 @@ class ContractionKernel(Sums):
             for r in self.tile_rows
         )
         long = [build_long_sum(s.element, s.vectors, s.lanes)] if self._may_be_long() else []
-        return (*micro, *long, *self._finish_functions())
+        return (*micro, *long, *self.epilogue.functions())
 
     def _blocks(self) -> Dim:
         return self.schedule.blocks()
@@ -125,20 +154,21 @@ class ContractionKernel(Sums):
         self._enter(n_rows)
         with b.parallel() as block:
             rest, panel, chunk = self._parts_of(block, panels, chunks)
-            number = b.binary("add", b.binary("mul", rest, panels), panel)
-            lead = self._unflatten(rest, s.lead(), extents)
+            number = rest * panels + panel
+            lead = unflattened(b, rest, s.lead(), extents)
             level = self.outside.child(lead)
-            first_column = b.binary("mul", panel, s.width)
+            first_column = panel * s.width
             at = self._panel(level, number, panel, depth, first_column)
-            low = b.binary("mul", chunk, block_rows)
-            high = b.min(b.binary("add", low, block_rows), n_rows)
-            self._share_next(level, at, b.binary("sub", high, low), chunks)
-            self._begin_rows(b.binary("add", b.binary("mul", rest, chunks), chunk))
+            low = chunk * block_rows
+            high = b.min(low + block_rows, n_rows)
+            self._share_next(level, at, high - low, chunks)
+            self._begin_rows(rest * chunks + chunk)
+            rows = RowBlock(level, low, high, first_column, at, depth, extents)
             if self._goes_in_parts():
-                self._sum_in_parts(level, (low, high), depth, at, extents)
-                self._finish_all(level, low, high, first_column, extents)
+                self._sum_in_parts(rows)
+                self._finish_all(rows)
             else:
-                self._write_tiles(level, (low, high), depth, at, first_column, extents)
+                self._write_tiles(rows)
         self._leave(n_rows)
 
     def _enter(self, rows: Operand) -> None:
@@ -150,29 +180,20 @@ class ContractionKernel(Sums):
     def _begin_rows(self, number: Operand) -> None:
         """What a block does first with its rows, by their number among all batches and chunks."""
 
-    def _write_tiles(
-        self,
-        level: Expression,
-        rows: tuple[Operand, Operand],
-        depth: Operand,
-        panel: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        """The rows of a block from the first to the one behind the last, tile by tile."""
+    def _write_tiles(self, rows: RowBlock) -> None:
+        """The rows of a block, tile by tile."""
         s, b = self.schedule, self.b
-        (low, high), taps = rows, s.tap_count()
-        row = b.variable(low, name="row")
-        with b.while_(lambda: b.compare("lt", row.get(), high)):
+        row = b.variable(rows.low, name="row")
+        with b.while_(lambda: row.get() < rows.high):
             first = row.get()
-            count = self._rows_of_tile(b.binary("sub", high, first))
-            tile = self._line(b.binary("sub", first, low) if s.run is not None else 0)
-            self._tile(level, first, count, taps, depth, panel, tile, first_column, extents)
+            count = self._rows_of_tile(rows.high - first)
+            line = self.epilogue.line(first - rows.low if s.run is not None else 0)
+            self._tile(rows, RowTile(first, count, line))
             if s.run is None:
-                self._finish_rows(level, count, first_column)
-            row.set(b.binary("add", first, count))
+                self.epilogue.write_rows(rows.level, count, rows.first_column)
+            row.set(first + count)
         if s.run is not None:
-            self._finish_block(level, low, high, first_column, extents)
+            self.epilogue.write_block(rows)
 
     def _parts_of(
         self, block: Operand, panels: Operand, chunks: Operand
@@ -188,42 +209,29 @@ class ContractionKernel(Sums):
             number, chunk = b.parted(block, chunks)
             return (*b.parted(number, panels), chunk)
         size_bytes = b.lift(self.outside.dim(self._panel_bytes()), I64)
-        together = b.max(b.binary("div", b.constant(I64, _TOGETHER_BYTES), b.max(size_bytes, 1)), 1)
+        together = b.max(b.constant(I64, _TOGETHER_BYTES) // b.max(size_bytes, 1), 1)
         together = b.min(together, b.max(panels, 1))
-        rest, place = b.parted(block, b.binary("mul", panels, chunks))
-        group, inside = b.parted(place, b.binary("mul", together, chunks))
-        first = b.binary("mul", group, together)
-        count = b.min(together, b.binary("sub", panels, first))
+        rest, place = b.parted(block, panels * chunks)
+        group, inside = b.parted(place, together * chunks)
+        first = group * together
+        count = b.min(together, panels - first)
         chunk, panel = b.parted(inside, count)
-        return rest, b.binary("add", first, panel), chunk
+        return rest, first + panel, chunk
 
-    def _finish_all(
-        self,
-        level: Expression,
-        low: Operand,
-        high: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
+    def _finish_all(self, rows: RowBlock) -> None:
         """The epilogue of all rows of a block."""
         s, b = self.schedule, self.b
         if s.run is not None:
-            self._finish_block(level, low, high, first_column, extents)
+            self.epilogue.write_block(rows)
             return
-        with b.for_(low, high) as row:
-            at = self._unflatten(row, s.rows, extents)
-            self._epilogue(level.child(at), self._line(b.binary("sub", row, low)), first_column)
+        with b.for_(rows.low, rows.high) as row:
+            here = rows.level.child(unflattened(b, row, s.rows, rows.extents))
+            line = self.epilogue.line(row - rows.low)
+            self.epilogue.write_row(here, line, rows.first_column)
 
     def _rows_of_tile(self, rest: Operand) -> Operand:
-        """How many of the `rest` rows the next tile has: the most that leave no single row."""
-        b = self.b
-        count: Operand = Literal(I64, self.tile_rows[-1])
-        for rows in reversed(self.tile_rows[:-1]):
-            enough = b.compare("ge", rest, rows)
-            if not ends_well(rows):
-                enough = b.binary("and", enough, b.ne(rest, rows + 1))
-            count = b.select(enough, b.value(I64, rows), count)
-        return count
+        """How many of the `rest` rows the next tile has."""
+        return rows_of_next_tile(self.b, rest, self.tile_rows)
 
     def _set_scratch(self, taps: int, size: int) -> None:
         """Scratch holds parts, each aligned.
@@ -236,22 +244,22 @@ class ContractionKernel(Sums):
         in_parts = self._goes_in_parts()
         kept = most if s.run is None and not in_parts else self._block_rows()
         layout = self._first_layout()
-        layout += self._tile_layout(kept)
+        layout += self.epilogue.layout(kept)
         if in_parts or self._may_be_long():
             layout.append(("more", most * s.width * size))
         if self._may_be_long():
             lines = kept if in_parts else most
-            layout.append(("wide", sizes.multiply(lines, s.width * F64.size_bytes)))
+            layout.append(("wide", lines * (s.width * F64.size_bytes)))
             layout.append(("starts", most * 8))
         copied = self._copied_rows()
-        layout.append(("table", sizes.multiply(copied, taps * 8)))
+        layout.append(("table", copied * (taps * 8)))
         layout.append(("coordinates", most * max(1, len(s.rows)) * 8))
         if s.window is not None and s.direct:
-            layout.append(("zero", sizes.multiply(depth, size)))
+            layout.append(("zero", depth * size))
         if not s.direct:
-            layout.append(("copy", sizes.multiply(sizes.multiply(depth, copied), size)))
+            layout.append(("copy", depth * copied * size))
         if not self.packed:
-            layout.append(("panel", sizes.multiply(self._panel_length(), s.width * size)))
+            layout.append(("panel", self._panel_length() * (s.width * size)))
         self._divide_scratch([*layout, *self._other_layout()])
 
     def _first_layout(self) -> list[tuple[str, Dim]]:
@@ -273,22 +281,21 @@ class ContractionKernel(Sums):
     def _panel_length(self) -> Dim:
         """Steps of the reduced axes in a panel."""
         s = self.schedule
-        return sizes.multiply(s.row_length, s.tap_count())
+        return s.row_length * s.tap_count()
 
     def _panel_bytes(self) -> Dim:
         s = self.schedule
-        return sizes.multiply(self._panel_length(), s.width * s.factor.size_bytes)
+        return self._panel_length() * (s.width * s.factor.size_bytes)
 
     def _divide_scratch(self, layout: Sequence[tuple[str, Dim]]) -> None:
         """Names for parts of scratch, each of so many bytes."""
         b = self.b
         scratch = b.context("scratch")
         offset: Dim = 0
-        self.scratch: dict[str, Operand] = {}
         for name, wanted in layout:
             self.scratch[name] = b.offset(scratch, self.outside.dim(offset))
-            rounded = sizes.multiply(integer.ceildiv(wanted, _ALIGN), _ALIGN)
-            offset = sizes.add(offset, rounded)
+            rounded = integer.ceildiv(wanted, _ALIGN) * _ALIGN
+            offset = offset + rounded
         self.scratch_bytes = offset
 
     def _zero_row(self, depth: Operand) -> None:
@@ -299,7 +306,23 @@ class ContractionKernel(Sums):
 
     def _padding(self) -> Operand:
         """What rows hold where a window hangs over the edge."""
-        return Literal(self.schedule.factor, 0)
+        return self.b.constant(self.schedule.factor, 0)
+
+    def _share_next(
+        self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
+    ) -> None:
+        """Share out the panel behind that of a block of so many rows.
+
+        Not where panels are packed by each thread, nor where so many blocks (`chunks`) have the
+        same panel that hardly any waits for it.
+        """
+        b = self.b
+        if not self.packs:
+            self.prefetch.share_out(panel, b.value(I64, 0))
+            return
+        behind = b.offset(panel, b.lift(level.dim(self._panel_bytes()), I64))
+        few = chunks <= _FEW_BLOCKS
+        self.prefetch.share_out(behind, b.select(few, rows, 0))
 
     def _prepare(self, level: Expression, panel: Operand, first_column: Operand) -> None:
         """What a block does after its panel is there and before its first tile."""
@@ -333,7 +356,7 @@ class ContractionKernel(Sums):
         See `native.walk.forget_kept`.
         """
         b = self.b
-        kept, mark = self.scratch["kept"], b.binary("add", number, 1)
+        kept, mark = self.scratch["kept"], number + 1
         with b.if_(b.ne(b.load(I64, kept), mark)):
             yield
             b.store(mark, kept)
@@ -347,7 +370,7 @@ class ContractionKernel(Sums):
             number = self._panel_number(level, panel)
             step = b.lift(level.dim(self._panel_bytes()), I64)
             packed = self.places[self.packs[0].packed].pointer
-            return b.offset(packed, b.binary("mul", number, step))
+            return b.offset(packed, number * step)
         return self._pack_now(level, first_column)
 
     def _panel_number(self, level: Expression, panel: Operand) -> Operand:
@@ -355,9 +378,9 @@ class ContractionKernel(Sums):
         s, b = self.schedule, self.b
         flat: Dim = 0
         for variable in s.packed_axes():
-            flat = sizes.add(sizes.multiply(flat, extent_of(variable)), variable)
-        flat = sizes.multiply(flat, s.panels())
-        return b.binary("add", panel, b.lift(level.dim(flat), I64))
+            flat = flat * extent_of(variable) + variable
+        flat = flat * s.panels()
+        return panel + b.lift(level.dim(flat), I64)
 
     def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
         """Copy the panel of this block to scratch, zero beyond the last column."""
@@ -377,64 +400,53 @@ class ContractionKernel(Sums):
                 return
             line = b.offset(panel, k.get(), s.width * s.element.size_bytes)
             for v in range(s.vectors):
-                start = b.binary("add", first_column, v * s.lanes)
-                mask = b.tail_mask(b.binary("sub", extent, start), s.lanes)
+                start = first_column + v * s.lanes
+                mask = b.tail_mask(extent - start, s.lanes)
                 here = inner.child({atom: start}, vector=atom, lanes=s.lanes, mask=mask)
                 value = b.lift(here.scalar(s.right), s.element.with_lanes(s.lanes))
                 value = b.select(mask, value, 0)
                 b.store(value, line, v * s.lanes, align_bytes=16)
-            k.set(b.binary("add", k.get(), 1))
+            k.set(k.get() + 1)
 
         nest(level, order)
         return panel
 
     # -- one tile -----------------------------------------------------------------------------
 
-    def _tile(
-        self,
-        level: Expression,
-        first: Operand,
-        count: Operand,
-        taps: int,
-        depth: Operand,
-        panel: Operand,
-        tile: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        s = self.schedule
-        b = self.b
-        table = self.scratch["table"]
+    def _tile(self, rows: RowBlock, tile: RowTile) -> None:
+        """Find, or copy, the rows of a tile, and sum their products."""
+        s, b, depth, count = self.schedule, self.b, rows.depth, tile.count
+        table, taps = self.scratch["table"], s.tap_count()
         live = b.variable(0, I64, name="live") if self._leaves_taps_out() else None
         with b.for_(0, count) as r:
-            at = self._row_of_tile(first, r, extents)
-            inner = level.child(at)
+            at = self._row_of_tile(tile.first, r, rows.extents)
+            inner = rows.level.child(at)
             if s.run is None:
-                self._ask_ahead(inner, first_column)
+                self.prefetch.ask_ahead(inner, rows.first_column)
             if s.direct:
                 self._row_pointers(inner, table, r, count, live)
             else:
                 self._copy_row(inner, table, r, depth)
         if live is None:
-            self._sum(table, count, taps, depth, panel, tile)
+            self._sum(Products(table, count, taps, depth, rows.panel, tile.line))
             return
         first, behind = self._live_taps(live.get(), taps, depth)
-        begin = b.offset(panel, b.binary("mul", first, depth), s.width * s.element.size_bytes)
-        pointers = b.offset(table, b.binary("mul", first, count), 8)
-        self._sum(pointers, count, b.binary("sub", behind, first), depth, begin, tile)
+        begin = b.offset(rows.panel, first * depth, s.width * s.element.size_bytes)
+        pointers = b.offset(table, first * count, 8)
+        self._sum(Products(pointers, count, behind - first, depth, begin, tile.line))
 
     def _row_of_tile(
         self, first: Operand, r: Operand, extents: dict[Dim, Operand]
     ) -> dict[Atom, Operand]:
-        """Where row `r` of the tile from `first` on is; `_finish_rows` finds that in scratch."""
+        """Where row `r` of the tile from `first` on is; the epilogue finds it in scratch."""
         s, b = self.schedule, self.b
-        at = self._unflatten(b.binary("add", first, r), s.rows, extents)
-        place = b.binary("mul", r, max(1, len(s.rows)))
+        at = unflattened(b, first + r, s.rows, extents)
+        place = r * max(1, len(s.rows))
         for k, variable in enumerate(s.rows):
             b.store(
                 at[sizes.variable(variable)],
                 self.scratch["coordinates"],
-                b.binary("add", place, k),
+                place + k,
             )
         return at
 
@@ -458,19 +470,15 @@ class ContractionKernel(Sums):
         first, behind = b.variable(0, I64, name="first"), b.variable(taps, I64, name="behind")
 
         def is_dead(tap: Operand) -> Operand:
-            return b.eq(b.binary("and", b.binary("shr", live, tap), 1), 0)
+            return b.eq((live >> tap) & 1, 0)
 
-        with b.while_(
-            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(first.get())
-        ):
+        with b.while_(lambda: (first.get() + 1 < behind.get()) & is_dead(first.get())):
             first.set(first.get() + 1)
-        with b.while_(
-            lambda: b.compare("lt", first.get() + 1, behind.get()) & is_dead(behind.get() - 1)
-        ):
+        with b.while_(lambda: (first.get() + 1 < behind.get()) & is_dead(behind.get() - 1)):
             behind.set(behind.get() - 1)
         steps = b.max(b.min(depth, PART), 1)
-        together = b.binary("div", b.binary("add", steps, PART - 1), steps)
-        return first.get() - b.binary("rem", first.get(), together), behind.get()
+        together = (steps + (PART - 1)) // steps
+        return first.get() - first.get() % together, behind.get()
 
     def _row_pointers(
         self,
@@ -488,8 +496,8 @@ class ContractionKernel(Sums):
                 inside = None if s.window is None else row.scalar(rewrite(s.window, atoms=at))
                 if live is not None and inside is not None:
                     bit = b.select(inside, b.value(I64, 1 << number), 0)
-                    live.set(b.binary("or", live.get(), bit))
-                place = b.binary("add", b.binary("mul", count, number), r)
+                    live.set(live.get() | bit)
+                place = count * number + r
                 b.store(self._tap_pointer(row, at, inside), table, place)
             return
         index = b.variable(r, I64, name="index")
@@ -501,7 +509,7 @@ class ContractionKernel(Sums):
                 return
             inside = None if s.window is None else level.scalar(s.window)
             b.store(self._tap_pointer(level, {}, inside), table, index.get())
-            index.set(b.binary("add", index.get(), count))
+            index.set(index.get() + count)
 
         nest(row, s.taps)
 
@@ -521,21 +529,21 @@ class ContractionKernel(Sums):
         """Copy one row of the left factor, all reduced axes in order, to scratch."""
         s = self.schedule
         b = self.b
-        skip = b.binary("mul", r, depth)
+        skip = r * depth
         start = b.offset(self.scratch["copy"], skip, s.factor)
         k = b.variable(0, I64, name="k")
 
         def nest(inner: Expression, rest: list[Dim]) -> None:
             if not rest:
                 b.store(self._rounded(inner.scalar(s.left), s.factor), start, k.get())
-                k.set(b.binary("add", k.get(), 1))
+                k.set(k.get() + 1)
                 return
             inner.hoist([s.left], frozenset(map(sizes.variable, rest)))
             extent = inner.dim(extent_of(rest[0]))
             if len(rest) == 1:
                 line = b.offset(start, k.get(), s.factor)
                 self._copy_vectors(inner, rest[0], extent, line)
-                k.set(b.binary("add", k.get(), extent))
+                k.set(k.get() + extent)
                 return
             with b.for_(0, extent) as i:
                 nest(inner.child({sizes.variable(rest[0]): i}), rest[1:])
@@ -559,6 +567,6 @@ class ContractionKernel(Sums):
         with b.for_(0, extent, lanes) as i:
             mask = None
             if not (isinstance(known, int) and known % lanes == 0) and lanes > 1:
-                mask = b.tail_mask(b.binary("sub", extent, i), lanes)
+                mask = b.tail_mask(extent - i, lanes)
             here = row.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
             b.store(self._rounded(here.scalar(s.left), kind), line, i, mask=mask)

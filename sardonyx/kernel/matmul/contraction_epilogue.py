@@ -17,10 +17,11 @@ from sardonyx.kernel.expressions.transpose import build_transpose, transpose_nam
 from sardonyx.kernel.language.alignment import divisible
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Place
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I64
 from sardonyx.kernel.loops.interleaved_blocks import store_between
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, is_long
+from sardonyx.kernel.matmul.tile import RowBlock, unflattened
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import Tensor
@@ -31,86 +32,75 @@ from sardonyx.tensor.traverse import loads_of
 _TOGETHER = (4, 2, 1)
 
 
-class Finish:
-    """The part of a product's kernel behind its sums.
+class EpilogueWriter:
+    """Writes what a contraction's kernel does behind its sums.
 
-    Attributes:
+    Args:
         schedule: How the kernel goes over the contraction's axes.
         b: Writes the kernel.
         places: Where tensors lie.
-        scratch: Parts of the thread's memory by name.
+        scratch: Parts of the thread's memory by name; filled later with those of `layout`.
+        unrolls: Whether the vectors of a row are finished without a loop over them.
     """
 
-    schedule: ContractionSchedule
-    b: Builder
-    places: dict[Tensor, Place]
-    scratch: dict[str, Operand]
-    _kept: int
-    #: Whether the vectors of a row are finished without a loop over them.
-    _unrolls = False
+    def __init__(
+        self,
+        schedule: ContractionSchedule,
+        b: Builder,
+        places: dict[Tensor, Place],
+        scratch: dict[str, Operand],
+        unrolls: bool,
+    ) -> None:
+        self.schedule, self.b, self.places, self.scratch = schedule, b, places, scratch
+        self._unrolls, self._kept = unrolls, 0
 
-    def _finish_functions(self) -> tuple[Program, ...]:
+    def functions(self) -> tuple[Program, ...]:
+        """What the kernel calls for it."""
         s = self.schedule
         return () if s.run is None else (build_transpose(s.element, s.lanes),)
 
-    def _tile_layout(self, rows: Dim) -> list[tuple[str, Dim]]:
+    def layout(self, rows: Dim) -> list[tuple[str, Dim]]:
         """Scratch for the sums of so many rows, and for the same turned."""
         s = self.schedule
         if s.run is not None:
             assert isinstance(rows, int)  # noqa: S101 - where results are turned it is a number
             rows = self._kept = -(-rows // s.lanes) * s.lanes
-        size_bytes = sizes.multiply(rows, s.width * s.element.size_bytes)
+        size_bytes = rows * (s.width * s.element.size_bytes)
         names = ("tile",) if s.run is None else ("tile", "turned")
         return [(name, size_bytes) for name in names]
 
-    def _line(self, row: Operand | int) -> Operand:
+    def line(self, row: Operand | int) -> Operand:
         """Where a row of products lies in scratch."""
         s = self.schedule
         return self.b.offset(self.scratch["tile"], row, s.width * s.element.size_bytes)
 
-    def _unflatten(
-        self, flat: Operand, axes: list[Dim], extents: dict[Dim, Operand]
-    ) -> dict[Atom, Operand]:
-        found = self.b.coordinates(flat, [extents[axis] for axis in axes])
-        return dict(zip(map(sizes.variable, axes), found, strict=True))
-
-    def _finish_rows(self, level: Expression, count: Operand, first_column: Operand) -> None:
+    def write_rows(self, level: Expression, count: Operand, first_column: Operand) -> None:
         """The epilogue of a tile, row by row."""
         s, b = self.schedule, self.b
         with b.for_(0, count) as r:
-            place = b.binary("mul", r, max(1, len(s.rows)))
+            place = r * max(1, len(s.rows))
             atoms: dict[Atom, Operand] = {
-                sizes.variable(v): b.load(
-                    I64, self.scratch["coordinates"], b.binary("add", place, k)
-                )
+                sizes.variable(v): b.load(I64, self.scratch["coordinates"], place + k)
                 for k, v in enumerate(s.rows)
             }
-            self._epilogue(level.child(atoms), self._line(r), first_column)
+            self.write_row(level.child(atoms), self.line(r), first_column)
 
-    def _finish_block(
-        self,
-        level: Expression,
-        low: Operand,
-        high: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
+    def write_block(self, rows: RowBlock) -> None:
         """The epilogue of all rows of a block, in runs whose results lie side by side."""
         s, b = self.schedule, self.b
         assert s.run is not None  # noqa: S101 - the caller looked
-        self._turn(b.binary("sub", high, low))
-        row = b.variable(low, name="row")
-        with b.while_(lambda: b.compare("lt", row.get(), high)):
+        self.turn(rows.high - rows.low)
+        row = b.variable(rows.low, name="row")
+        with b.while_(lambda: row.get() < rows.high):
             first = row.get()
-            at = self._unflatten(first, s.rows, extents)
-            left = b.binary("sub", extents[s.run], at[sizes.variable(s.run)])
-            count = b.min(left, b.binary("sub", high, first))
-            self._finish_run(
-                level.child(at), s.run, count, b.binary("sub", first, low), first_column
-            )
-            row.set(b.binary("add", first, count))
+            at = unflattened(b, first, s.rows, rows.extents)
+            left = rows.extents[s.run] - at[sizes.variable(s.run)]
+            count = b.min(left, rows.high - first)
+            line = first - rows.low
+            self.write_run(rows.level.child(at), s.run, count, line, rows.first_column)
+            row.set(first + count)
 
-    def _epilogue(self, row: Expression, line: Operand, first_column: Operand) -> None:
+    def write_row(self, row: Expression, line: Operand, first_column: Operand) -> None:
         """Pointwise work on one row of the tile, and its store."""
         s = self.schedule
         b, lanes = self.b, self._lanes_at_once()
@@ -129,12 +119,12 @@ class Finish:
 
         if divisible(extent_of(s.column), s.width) and (self._unrolls or lanes == s.width):
             for column in range(0, s.width, lanes):
-                finish(b.binary("add", first_column, column), column, None)
+                finish(first_column + column, column, None)
             return
         with b.for_(0, s.width, lanes) as j:
-            start = b.binary("add", first_column, j)
-            left = b.binary("sub", extent, start)
-            with b.if_(b.compare("gt", left, 0)):
+            start = first_column + j
+            left = extent - start
+            with b.if_(left > 0):
                 whole = divisible(extent_of(s.column), lanes)
                 finish(start, j, None if whole else b.tail_mask(left, lanes))
 
@@ -154,20 +144,19 @@ class Finish:
         offset = offset_of(s.strides[load.tensor], load.at)
         if column not in sizes.atoms_of(offset):
             return not sizes.opaque_in(offset)
-        linear = sizes.coefficient_of(offset, column)
-        return linear is not None and linear[0] == 1
+        return sizes.step_along(offset, column) == 1
 
-    def _turn(self, count: Operand | int) -> None:
+    def turn(self, count: Operand | int) -> None:
         """Turn the sums of some rows: those of a column lie side by side then."""
         s, b = self.schedule, self.b
         name, size = transpose_name(s.element, s.lanes), s.element.size_bytes
         with b.for_(0, count, s.lanes) as r, b.for_(0, s.width, s.lanes) as c:
-            source = b.offset(self._line(r), c, size)
+            source = b.offset(self.line(r), c, size)
             column = b.offset(self.scratch["turned"], c, self._kept * size)
             target = b.offset(column, r, size)
-            b.call(name, [source, Literal(I64, s.width), target, Literal(I64, self._kept)])
+            b.call(name, [source, b.constant(I64, s.width), target, b.constant(I64, self._kept)])
 
-    def _finish_run(
+    def write_run(
         self,
         start: Expression,
         axis: Dim,
@@ -188,22 +177,22 @@ class Finish:
         atom, column = sizes.variable(axis), sizes.variable(s.column)
         kind, result = s.element.with_lanes(lanes), value_type(s.token.dtype)
         first = start.atoms[atom]
-        columns = b.min(b.binary("sub", start.dim(extent_of(s.column)), first_column), s.width)
+        columns = b.min(start.dim(extent_of(s.column)) - first_column, s.width)
         where = self.places[s.group.root.buffer]
         with b.for_(0, columns, s.phases) as c:
             phases: list[tuple[Operand, Expression]] = []
             for k in range(s.phases):
-                own = b.binary("add", c, k)
-                here = start.child({column: b.binary("add", first_column, own)})
+                own = c + k
+                here = start.child({column: first_column + own})
                 here.hoist([s.epilogue], frozenset((atom,)), frozenset((s.token,)), frozenset())
-                line = b.binary("add", b.binary("mul", own, self._kept), first_row)
+                line = own * self._kept + first_row
                 phases.append((line, here))
             with b.for_(0, count, lanes) as r:
-                mask = b.tail_mask(b.binary("sub", count, r), lanes)
-                row = b.binary("add", first, r)
+                mask = b.tail_mask(count - r, lanes)
+                row = first + r
                 results: list[Operand] = []
                 for turned, here in phases:
-                    at = b.binary("add", turned, r)
+                    at = turned + r
                     loaded = b.load(kind, self.scratch["turned"], at, mask=mask)
                     total = b.convert(loaded, result)
                     inner = here.child(

@@ -163,8 +163,8 @@ class ContractionSchedule:
         offsets = [offset_of(self.strides[x.tensor], x.at) for x in loads_of(left)]
 
         def is_walked(atom: Atom) -> bool:
-            own = [sizes.coefficient_of(o, atom) for o in offsets if atom in sizes.atoms_of(o)]
-            return bool(own) and all(step is not None and step[0] == 1 for step in own)
+            own = [sizes.step_along(o, atom) for o in offsets if atom in sizes.atoms_of(o)]
+            return bool(own) and all(step == 1 for step in own)
 
         axes = (sizes.as_atom(v) for v in self.group.reduced)
         return {atom for atom in axes if atom is not None and is_walked(atom)}
@@ -192,8 +192,7 @@ class ContractionSchedule:
     def _step_of(self, variable: Dim) -> Dim | None:
         """Elements between results along an axis, if it is the same everywhere."""
         offset = offset_of(self.strides[self.group.root.buffer], self.store_at)
-        linear = sizes.coefficient_of(offset, sizes.variable(variable))
-        return None if linear is None else linear[0]
+        return sizes.step_along(offset, sizes.variable(variable))
 
     def _phase_among(self, columns: list[Dim]) -> Dim | None:
         """The axis whose results fill what lies between neighbours along the last row axis."""
@@ -288,16 +287,16 @@ class ContractionSchedule:
         offset = offset_of(self.strides[body.tensor], body.at)
         steps = dict[Dim, int]()
         for variable in self.reduced:
-            linear = sizes.coefficient_of(offset, sizes.variable(variable))
-            if linear is None or not isinstance(linear[0], int) or linear[0] < 1:
+            step = sizes.step_along(offset, sizes.variable(variable))
+            if not isinstance(step, int) or step < 1:
                 return False
-            steps[variable] = linear[0]
+            steps[variable] = step
         length: Dim = 1
         order = sorted(steps, key=steps.__getitem__)
         for variable in order:
             if steps[variable] != length:
                 return False
-            length = sizes.multiply(length, extent_of(variable))
+            length = length * extent_of(variable)
         self.reduced, self.left_offset, self.left_buffer = order[::-1], offset, body.tensor
         return bool(order)
 
@@ -340,8 +339,7 @@ class ContractionSchedule:
             return False
         atom = sizes.variable(variable)
         for x in loads_of(self.walked):
-            linear = sizes.coefficient_of(offset_of(self.strides[x.tensor], x.at), atom)
-            if linear is None or linear[0] != 1:
+            if sizes.step_along(offset_of(self.strides[x.tensor], x.at), atom) != 1:
                 return False
         return True
 
@@ -399,7 +397,7 @@ class ContractionSchedule:
         if not isinstance(self.block_rows, int):
             return
         lead = sizes.product(map(extent_of, self.lead()))
-        others = sizes.multiply(lead, self.panels())
+        others = lead * self.panels()
         self.block_rows = balanced_rows(self.row_count(), others, self.block_rows)
 
     def panels(self) -> Dim:
@@ -423,14 +421,14 @@ class ContractionSchedule:
         """How many blocks the kernel has."""
         lead = sizes.product(map(extent_of, self.lead()))
         chunks = integer.ceildiv(self.row_count(), self.block_rows)
-        return sizes.multiply(sizes.multiply(lead, self.panels()), chunks)
+        return lead * self.panels() * chunks
 
     def cost_ns(self) -> Dim:
         """Estimated time of all blocks on one thread."""
         lead = sizes.product(map(extent_of, self.lead()))
-        outputs = sizes.multiply(sizes.multiply(lead, self.row_count()), extent_of(self.column))
+        outputs = lead * self.row_count() * extent_of(self.column)
         depth = sizes.product(map(extent_of, self.reduced))
-        work = sizes.multiply(outputs, sizes.add(depth, cost_of(self.epilogue) + 8))
+        work = outputs * (depth + (cost_of(self.epilogue) + 8))
         return integer.ceildiv(work, 3 * self.lanes)
 
     # -- packing ------------------------------------------------------------------------------
@@ -454,7 +452,7 @@ class ContractionSchedule:
             *map(extent_of, lead), self.panels(), *map(extent_of, order), self.width,
         )  # fmt: skip
         own = indices(shape)
-        column = sizes.add(sizes.multiply(own[len(lead)], self.width), own[-1])
+        column = own[len(lead)] * self.width + own[-1]
         atoms = {sizes.variable(self.column): column}
         for variable, at in zip(lead, own, strict=False):
             atoms[sizes.variable(variable)] = at
@@ -462,7 +460,7 @@ class ContractionSchedule:
             atoms[sizes.variable(variable)] = at
         value = rewrite(self.right, atoms=atoms)
         extent = extent_of(self.column)
-        inside = scalar.compare("lt", scalar.size(column), scalar.size(extent))
+        inside = scalar.size(column) < scalar.size(extent)
         zero = scalar.constant(0, self.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, self.group.accumulator)

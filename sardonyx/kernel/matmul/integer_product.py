@@ -1,4 +1,10 @@
-"""A contraction of 8-bit codes as a kernel: that of `product` with the micro-kernel of bytes."""
+"""A contraction of 8-bit codes as a kernel: that of `product` with the micro-kernel of bytes.
+
+Loops are those of `contraction`. Before its tiles, a block computes what sums start from::
+
+    for v in 0..width step lanes:
+        start[v] = -left_zero * (sum of column[v] - right_zero[v] * K)
+"""
 
 from __future__ import annotations
 
@@ -15,6 +21,8 @@ from sardonyx.kernel.matmul.micro_integer import (
     build_integer_micro,
     integer_micro_name,
 )
+from sardonyx.kernel.matmul.packed_words import WordPacker
+from sardonyx.kernel.matmul.tile import Products, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
@@ -42,7 +50,7 @@ class IntegerKernel(ContractionKernel):
             build_integer_micro(s.factor, r, s.vectors, s.lanes, zeros=s.zeros)
             for r in self.tile_rows
         )
-        return (*micro, *self._finish_functions())
+        return (*micro, *self.epilogue.functions())
 
     def _line_bytes(self) -> int:
         return self.schedule.width * GROUP
@@ -72,16 +80,16 @@ class IntegerKernel(ContractionKernel):
         total = level.dim(sizes.product(map(extent_of, s.reduced)))
         extent, atom = level.dim(extent_of(s.column)), sizes.variable(s.column)
         for v in range(0, s.width, s.lanes):
-            column = b.binary("add", first_column, v)
+            column = first_column + v
             sums = self._sums_of_columns(level, panel, v)
             if s.zeros:
-                mask = b.tail_mask(b.binary("sub", extent, column), s.lanes)
+                mask = b.tail_mask(extent - column, s.lanes)
                 here = level.child({atom: column}, vector=atom, lanes=s.lanes, mask=mask)
                 points = b.lift(here.scalar(s.right_zero), words)
                 b.store(points, self.scratch["zeros"], v, align_bytes=4)
                 count = b.splat(b.convert(total, I32), s.lanes)
-                sums = b.binary("sub", sums, b.binary("mul", points, count))
-            start = b.binary("mul", sums, b.splat(b.unary("neg", self._value(left)), s.lanes))
+                sums = sums - points * count
+            start = sums * b.splat(-self._value(left), s.lanes)
             b.store(start, self.scratch["start"], v, align_bytes=4)
 
     def _value(self, x: Operand) -> Operand:
@@ -94,9 +102,9 @@ class IntegerKernel(ContractionKernel):
         words = s.element.with_lanes(s.lanes)
         if not self.packs:
             return b.load(words, self.scratch["start"], first, align_bytes=4)
-        at = b.binary("mul", self._panel_number(level, panel), s.width)
+        at = self._panel_number(level, panel) * s.width
         packed = self.places[self.packs[1].packed].pointer
-        return b.load(words, packed, b.binary("add", at, first), align_bytes=4)
+        return b.load(words, packed, at + first, align_bytes=4)
 
     # -- factors ------------------------------------------------------------------------------
 
@@ -108,32 +116,27 @@ class IntegerKernel(ContractionKernel):
         """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
         s, b = self.schedule, self.b
         panel, words = self.scratch["panel"], s.element.with_lanes(s.lanes)
-        atom, axes = sizes.variable(s.column), s.reduced_order()
-        extents = [level.dim(extent_of(axis)) for axis in axes]
+        packer = WordPacker(level, s.column, s.reduced_order(), words, GROUP)
         length = level.dim(s.depth_extent)
-        groups = b.binary("div", level.dim(self._panel_length()), GROUP)
+        groups = level.dim(self._panel_length()) // GROUP
         signed = scalar.cast(s.signed_right, dtypes.INT32)
+        # Only rows with something behind their end are shorter than the panel.
+        whole = s.row_length == s.depth_extent
+
+        def element(here: Expression, mask: Operand) -> Operand:
+            value = b.lift(here.scalar(signed), words)
+            return b.select(mask, value, 0) & 255
+
         for v in range(s.vectors):
-            start = b.binary("add", first_column, v * s.lanes)
-            left = b.binary("sub", level.dim(extent_of(s.column)), start)
+            start = first_column + v * s.lanes
+            left = level.dim(extent_of(s.column)) - start
             total = b.variable(0, words)
+
+            def count(step: Operand, left: Operand = left) -> Operand:
+                return left if whole else b.select(step < length, left, 0)
+
             with b.for_(0, groups) as g:
-                word = b.variable(0, words)
-                for j in range(GROUP):
-                    step = b.binary("add", b.binary("mul", g, GROUP), j)
-                    # Only rows with something behind their end are shorter than the panel.
-                    whole = s.row_length == s.depth_extent
-                    count = left if whole else b.select(b.compare("lt", step, length), left, 0)
-                    mask = b.tail_mask(count, s.lanes)
-                    at = b.coordinates(step, extents)
-                    atoms = dict(zip(map(sizes.variable, axes), at, strict=True))
-                    with b.if_(b.compare("gt", count, 0)):
-                        here = level.child(
-                            {**atoms, atom: start}, vector=atom, lanes=s.lanes, mask=mask
-                        )
-                        value = b.lift(here.scalar(signed), words)
-                        low = b.binary("and", b.select(mask, value, 0), 255)
-                        word.set(b.binary("or", word.get(), b.binary("shl", low, 8 * j)))
+                word = packer.word(g, start, count, element)
                 line = b.offset(panel, g, s.width * GROUP)
                 b.store(word.get(), line, v * s.lanes, align_bytes=4)
                 ones = b.constant(U8.with_lanes(GROUP * s.lanes), 1)
@@ -145,9 +148,9 @@ class IntegerKernel(ContractionKernel):
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor; what is an unsigned 0 up to a whole group."""
         b, nothing = self.b, -MIDDLE if self.schedule.factor == I8 else 0
-        end = b.binary("mul", b.binary("add", r, 1), depth)
-        with b.if_(b.compare("gt", depth, 0)):
-            last = b.binary("sub", end, GROUP)
+        end = (r + 1) * depth
+        with b.if_(depth > 0):
+            last = end - GROUP
             b.store(
                 b.constant(I8.with_lanes(GROUP), nothing), self.scratch["copy"], last, align_bytes=1
             )
@@ -156,21 +159,14 @@ class IntegerKernel(ContractionKernel):
     def _leaves_taps_out(self) -> bool:
         return False  # beyond the edge there are zero points, which the sums of columns count
 
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
+    def _call_micro(self, p: Products) -> None:
         s, b = self.schedule, self.b
-        groups = b.binary("div", depth, GROUP)
-        operands = [table, b.lift(taps, I64), groups, panel, target]
+        groups = p.depth // GROUP
+        operands = [p.table, b.lift(p.taps, I64), groups, p.panel, p.target]
         operands += [self.scratch["start"], *([self.scratch["zeros"]] if s.zeros else [])]
-        operands += self._asked(b.binary("mul", taps, groups))
-        for rows in self.tile_rows:
-            name = integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)
-            with b.if_(b.eq(count, rows)):
-                b.call(name, operands)
+        operands += self.prefetch.asked(p.taps * groups)
+        names = {
+            rows: integer_micro_name(s.factor, rows, s.vectors, s.lanes, zeros=s.zeros)
+            for rows in self.tile_rows
+        }
+        call_by_rows(b, p.count, names, operands)

@@ -70,7 +70,7 @@ class IntegerSchedule(ContractionSchedule):
     def row_length(self) -> Dim:
         """Bytes of a row in scratch: whole groups."""
         groups = integer.ceildiv(self.depth_extent, GROUP)
-        return sizes.multiply(groups, GROUP)
+        return groups * GROUP
 
     def cost_ns(self) -> Dim:
         """Estimated time of all blocks on one thread."""
@@ -80,18 +80,18 @@ class IntegerSchedule(ContractionSchedule):
         """Panels (batch..., panel, taps..., group, column, 4), and the sum of each column."""
         lead = self.packed_axes()
         taps = self.taps if self.direct else []
-        groups = integer.floordiv(self.row_length, GROUP)
+        groups = self.row_length // GROUP
         shape = (
             *map(extent_of, lead), self.panels(), *map(extent_of, taps), groups, self.width, GROUP,
         )  # fmt: skip
         own, n = indices(shape), len(lead)
         atoms: dict[Atom, Dim] = dict(zip(map(sizes.variable, lead), own, strict=False))
         atoms |= dict(zip(map(sizes.variable, taps), own[n + 1 :], strict=False))
-        step = sizes.add(sizes.multiply(own[-3], GROUP), own[-1])
+        step = own[-3] * GROUP + own[-1]
         atoms |= self._at_step(step)
-        column = sizes.add(sizes.multiply(own[n], self.width), own[-2])
+        column = own[n] * self.width + own[-2]
         value = self._inside(column, rewrite(self.signed_right, atoms=atoms | self._at(column)))
-        last = scalar.compare("lt", scalar.size(step), scalar.size(self.depth_extent))
+        last = scalar.size(step) < scalar.size(self.depth_extent)
         value = scalar.select(last, value, scalar.constant(0, dtypes.INT8))
         contents = make_map(shape, value)
         packed = buffer(("packed", contents), shape, dtypes.INT8)
@@ -111,13 +111,13 @@ class IntegerSchedule(ContractionSchedule):
 
     def _inside(self, column: Dim, value: Scalar) -> Scalar:
         """0 beyond the last column."""
-        inside = scalar.compare("lt", scalar.size(column), scalar.size(extent_of(self.column)))
+        inside = scalar.size(column) < scalar.size(extent_of(self.column))
         return scalar.select(inside, value, scalar.constant(0, value.dtype))
 
     def _column_sums(self) -> Packing:
         """The sums of the right factor's bytes: (batch..., panel * width)."""
         lead = self.packed_axes()
-        shape = (*map(extent_of, lead), sizes.multiply(self.panels(), self.width))
+        shape = (*map(extent_of, lead), self.panels() * self.width)
         extents = tuple(map(extent_of, self.reduced))
         own = indices(shape)
         atoms: dict[Atom, Dim] = dict(zip(map(sizes.variable, lead), own, strict=False))

@@ -7,6 +7,15 @@ most: 1.6e-5 in the first 65,536 products, and 1.2e-4 in a million. From `LONG` 
 float64: an error is below 6e-8 * (LONG_RUN + LONG_RUNS) / 2 + 6e-8 = 1.02e-6 of the sum of
 magnitudes, whatever the length and the numbers (Higham, Accuracy and Stability of Numerical
 Algorithms, 4.2).
+
+Loop nest, `width` being `vectors * lanes`::
+
+    wide[count, width] = 0                                # float64; where `first`
+    while tap < taps:
+        part[count, width] = micro(table[tap], products begin.. of at most _PART, run LONG_RUN)
+        for k in 0..count * width step lanes: wide[k] += part[k]
+    for r in 0..count, k in 0..width step lanes:          # where `last`
+        tile[r, k] = wide[r, k]
 """
 
 from __future__ import annotations
@@ -61,33 +70,33 @@ def build_long_sum(element: Type, vectors: int, lanes: int, *, apart: bool = Fal
     table, taps, depth, panel, tile, wide, part, starts, first, last = map(b.parameter, names)
     kind, double = element.with_lanes(lanes), F64.with_lanes(lanes)
     width = vectors * lanes
-    total = b.binary("mul", count, width)
+    total = count * width
     with b.if_(b.ne(first, 0)), b.for_(0, total, lanes) as k:
         b.store(b.splat(b.constant(F64, 0.0), lanes), wide, k, align_bytes=16)
-    together = b.max(b.binary("div", b.constant(I64, _PART), b.max(depth, 1)), 1)
+    together = b.max(b.constant(I64, _PART) // b.max(depth, 1), 1)
     tap, begin = b.variable(0, I64, name="tap"), b.variable(0, I64, name="begin")
-    with b.while_(lambda: b.compare("lt", tap.get(), taps)):
-        several = b.min(together, b.binary("sub", taps, tap.get()))
+    with b.while_(lambda: tap.get() < taps):
+        several = b.min(together, taps - tap.get())
         start = begin.get()
-        length = b.min(b.binary("sub", depth, start), _PART)
-        pointers = b.offset(table, b.binary("mul", tap.get(), count), 8)
+        length = b.min(depth - start, _PART)
+        pointers = b.offset(table, tap.get() * count, 8)
         with b.if_(b.ne(start, 0)), b.for_(0, count) as r:
             b.store(b.offset(b.load(PTR, pointers, r), start, element), starts, r)
         pointers = b.select(b.eq(start, 0), pointers, starts)
-        step = b.binary("add", b.binary("mul", tap.get(), depth), start)
+        step = tap.get() * depth + start
         line = b.offset(panel, step, width * element.size_bytes)
         more = [b.constant(I64, width)] if apart else [line, b.constant(I64, 0)]
         b.call(micro, [pointers, several, length, line, part, b.constant(I64, LONG_RUN), *more])
         with b.for_(0, total, lanes) as k:
             of_part = b.convert(b.load(kind, part, k, align_bytes=16), F64)
-            b.store(b.binary("add", b.load(double, wide, k, align_bytes=16), of_part), wide, k)
-        behind = b.binary("add", start, length)
-        is_over = b.compare("ge", behind, depth)
+            b.store(b.load(double, wide, k, align_bytes=16) + of_part, wide, k)
+        behind = start + length
+        is_over = behind >= depth
         begin.set(b.select(is_over, 0, behind))
-        tap.set(b.binary("add", tap.get(), b.select(is_over, several, 0)))
+        tap.set(tap.get() + b.select(is_over, several, 0))
     with b.if_(b.ne(last, 0)), b.for_(0, count) as r, b.for_(0, width, lanes) as k:
-        line = b.offset(wide, b.binary("mul", r, width), F64)
+        line = b.offset(wide, r * width, F64)
         rounded = b.convert(b.load(double, line, k, align_bytes=16), element)
-        target = b.offset(tile, b.binary("mul", r, b.parameter("pitch")), element)
+        target = b.offset(tile, r * b.parameter("pitch"), element)
         b.store(rounded, target, k, align_bytes=16)
     return b.program

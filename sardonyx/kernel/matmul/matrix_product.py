@@ -4,18 +4,26 @@
 One instruction sums 8,192 or 16,384 products, so what else is done for a tile counts. Where panels
 are packed beforehand, all of them pass the same rows: these are copied (rounded, made unsigned)
 when the first one does, and the others find them in the thread's scratch.
+
+Loops are those of `contraction`, with tiles of 32 rows, which all panels of a block share::
+
+    parallel block in 0..rest * chunks * panels:          # panels follow each other
+        for row in low..high step 32:
+            for r in 0..count: copy[row + r, depth] = A[row + r]      # for the first panel alone
+            tile[count, width] = matrix_micro(copy, panel)    # or a few rows, in vectors
+            for r in 0..count: C[row + r, first_column:] = epilogue(tile[r])
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language import matrix_registers
 from sardonyx.kernel.language.matrix_registers import ROW_BYTES, SIDE
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I1, I8, I64, PTR, U8, Type
 from sardonyx.kernel.matmul.bf16_product import PAIR, Bf16Kernel, Bf16Schedule, build_half_micro
 from sardonyx.kernel.matmul.contraction import ContractionKernel
@@ -24,6 +32,7 @@ from sardonyx.kernel.matmul.integer_product import IntegerKernel
 from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matmul.micro_integer import GROUP, MIDDLE, build_integer_micro
 from sardonyx.kernel.matmul.micro_matrix import build_matrix_micro, matrix_micro_name
+from sardonyx.kernel.matmul.tile import Products, RowBlock, RowTile, call_by_rows
 
 #: Rows of a tile at most.
 _TILE = 2 * SIDE
@@ -65,7 +74,7 @@ class _MatrixSchedule(ContractionSchedule):
     @property
     def row_length(self) -> Dim:
         """Elements of a row in scratch: whole steps."""
-        return sizes.multiply(integer.ceildiv(self.depth_extent, self.step), self.step)
+        return integer.ceildiv(self.depth_extent, self.step) * self.step
 
     def _takes(self, tapped: bool) -> bool:
         return False
@@ -128,7 +137,7 @@ class _MatrixKernel(ContractionKernel):
     def _functions(self) -> tuple[Program, ...]:
         vectors = self.schedule.vectors
         micro = (build_matrix_micro(self._kind, n, vectors) for n in self._sixteens())
-        return (*self._few.values(), *micro, *self._finish_functions())
+        return (*self._few.values(), *micro, *self.epilogue.functions())
 
     @cached_property
     def _few(self) -> dict[int, Program]:
@@ -145,7 +154,7 @@ class _MatrixKernel(ContractionKernel):
         raise NotImplementedError
 
     def _are_many(self, rows: Operand) -> Operand:
-        return self.b.compare("gt", rows, self.schedule.few)
+        return rows > self.schedule.few
 
     def _sixteens(self) -> tuple[int, ...]:
         """Sixteens of rows that tiles may have."""
@@ -159,7 +168,7 @@ class _MatrixKernel(ContractionKernel):
         b = self.b
         if not self.packed:
             return super()._parts_of(block, panels, chunks)
-        rest, place = b.parted(block, b.binary("mul", panels, chunks))
+        rest, place = b.parted(block, panels * chunks)
         chunk, panel = b.parted(place, panels)
         return rest, panel, chunk
 
@@ -168,7 +177,7 @@ class _MatrixKernel(ContractionKernel):
     def _block_rows(self) -> Dim:
         """Rows of a block, in whole tiles."""
         rows = self.schedule.block_rows
-        return sizes.multiply(integer.ceildiv(rows, _TILE), _TILE)
+        return integer.ceildiv(rows, _TILE) * _TILE
 
     def _copied_rows(self) -> Dim:
         return self._block_rows() if self.packed else _TILE
@@ -189,9 +198,9 @@ class _MatrixKernel(ContractionKernel):
     def _begin_rows(self, number: Operand) -> None:
         """Whether the rows of this block, by their number among all, are those of the last one."""
         b = self.b
-        self._are_new: Operand = Literal(I1, True)
+        self._are_new: Operand = b.constant(I1, True)
         if self.packed:
-            kept, mark = self.scratch["rows"], b.binary("add", number, 1)
+            kept, mark = self.scratch["rows"], number + 1
             self._are_new = b.ne(b.load(I64, kept), mark)
             b.store(mark, kept)
 
@@ -200,74 +209,55 @@ class _MatrixKernel(ContractionKernel):
     ) -> None:
         """Nothing: steps prefetch their own panel, and at its end for the next."""
 
-    def _tile(
-        self,
-        level: Expression,
-        first: Operand,
-        count: Operand,
-        taps: int,
-        depth: Operand,
-        panel: Operand,
-        tile: Operand,
-        first_column: Operand,
-        extents: dict[Dim, Operand],
-    ) -> None:
-        s, b = self.schedule, self.b
+    def _tile(self, rows: RowBlock, tile: RowTile) -> None:
+        """Copy the rows of a tile unless an earlier panel did, and sum their products."""
+        s, b, level = self.schedule, self.b, rows.level
+        table = self.scratch["table"]
         # Of copied rows that no other panel passes there are those of a tile.
-        inside: Operand = Literal(I64, 0)
+        inside: Operand = b.constant(I64, 0)
         if self.packed:
-            inside = b.binary("rem", first, self.outside.dim(s.block_rows))
-        with b.for_(0, count) as r:
-            at = self._row_of_tile(first, r, extents)
+            inside = tile.first % self.outside.dim(s.block_rows)
+        with b.for_(0, tile.count) as r:
+            at = self._row_of_tile(tile.first, r, rows.extents)
             if s.run is None:
-                self._ask_ahead(level.child(at), first_column)
+                self.prefetch.ask_ahead(level.child(at), rows.first_column)
             with b.if_(self._are_new):
-                row = b.binary("add", inside, r)
-                self._copy_row(level.child(at), self.scratch["table"], row, depth)
+                row = inside + r
+                self._copy_row(level.child(at), table, row, rows.depth)
         self._inside = inside
-        self._call_micro(self.scratch["table"], count, taps, depth, panel, tile)
+        taps = s.tap_count()
+        self._call_micro(Products(table, tile.count, taps, rows.depth, rows.panel, tile.line))
 
     def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
         """Copy one row of the left factor, with zeros up to a whole step."""
         b, factor = self.b, self.schedule.factor
-        end = b.binary("mul", b.binary("add", r, 1), depth)
-        with b.if_(b.compare("gt", depth, 0)):
+        end = (r + 1) * depth
+        with b.if_(depth > 0):
             last = b.offset(self.scratch["copy"], end, factor)
             b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
         ContractionKernel._copy_row(self, row, table, r, depth)
 
-    def _call_micro(
-        self,
-        table: Operand,
-        count: Operand,
-        taps: Operand | int,
-        depth: Operand,
-        panel: Operand,
-        target: Operand,
-    ) -> None:
+    def _call_micro(self, p: Products) -> None:
         """Multiply copied rows, from the tile's first one on."""
         b = self.b
-        with b.if_(self._are_many(count)):
-            self._call_matrix_micro(count, depth, panel, target)
+        with b.if_(self._are_many(p.count)):
+            self._call_matrix_micro(p)
         with b.else_():
-            rows = b.offset(table, b.binary("mul", self._inside, PTR.size_bytes), U8)
-            operands = self._few_operands(rows, depth, panel, target)
-            ahead = [panel, b.value(I64, 0)]  # nothing
-            for few, micro in self._few.items():
-                with b.if_(b.eq(count, few)):
-                    b.call(micro.name, [*operands, *ahead])
+            rows = b.offset(p.table, self._inside * PTR.size_bytes, U8)
+            operands = self._few_operands(rows, p.depth, p.panel, p.target)
+            ahead = [p.panel, b.value(I64, 0)]  # nothing
+            names = {few: micro.name for few, micro in self._few.items()}
+            call_by_rows(b, p.count, names, [*operands, *ahead])
 
-    def _call_matrix_micro(
-        self, count: Operand, depth: Operand, panel: Operand, target: Operand
-    ) -> None:
+    def _call_matrix_micro(self, p: Products) -> None:
         s, b = self.schedule, self.b
-        pitch = b.binary("mul", depth, s.factor.size_bytes)
-        rows = b.offset(self.scratch["copy"], b.binary("mul", self._inside, depth), s.factor)
-        operands = [rows, pitch, b.binary("div", depth, s.step), panel, target, *self._begins()]
+        pitch = p.depth * s.factor.size_bytes
+        rows = b.offset(self.scratch["copy"], self._inside * p.depth, s.factor)
+        operands = [rows, pitch, p.depth // s.step, p.panel, p.target, *self._begins()]
         names = [matrix_micro_name(self._kind, n, s.vectors) for n in self._sixteens()]
         micro: Operand = b.address_of(names[0])
         for name in names[1:]:
-            micro = b.select(b.compare("gt", count, SIDE), b.address_of(name), micro)
+            micro = b.select(p.count > SIDE, b.address_of(name), micro)
         b.call(micro, operands)
 
     def _begins(self) -> list[Operand]:
@@ -287,7 +277,7 @@ class Bf16MatrixKernel(_MatrixKernel, Bf16Kernel):
     def _few_operands(
         self, rows: Operand, depth: Operand, panel: Operand, target: Operand
     ) -> list[Operand]:
-        return [rows, self.b.binary("div", depth, PAIR), panel, target]
+        return [rows, depth // PAIR, panel, target]
 
 
 class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
@@ -304,13 +294,13 @@ class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
         self, rows: Operand, depth: Operand, panel: Operand, target: Operand
     ) -> list[Operand]:
         b = self.b
-        groups = b.binary("div", depth, GROUP)
+        groups = depth // GROUP
         return [rows, b.value(I64, 1), groups, panel, target, self.scratch["start"]]
 
     def _rounded(self, value: Operand, kind: Type) -> Operand:
         lifted = self.b.lift(value, kind)
         signed = kind.element == I8
-        return self.b.binary("xor", lifted, -MIDDLE) if signed else lifted
+        return lifted ^ -MIDDLE if signed else lifted
 
     def _begins(self) -> list[Operand]:
         return [self.scratch["start"]]

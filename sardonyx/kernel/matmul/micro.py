@@ -5,6 +5,17 @@
 Rows are found through a table of pointers (one per tap and row), so a matrix product is the case
 of one tap, and a convolution over channels-last images has one tap for each element of its window.
 The panel is packed: the columns of one k lie side by side, 64-byte aligned.
+
+Loop nest; `rows`, and the vectors of a pass, are written out::
+
+    for first in 0..vectors step at_once:
+        while tap < taps:                                 # at least once
+            sums[rows, at_once] = 0                       # vectors in registers
+            while summed < run and tap < taps:
+                for k in done..min(done + run, depth):
+                    columns[at_once] = panel[tap * depth + k, first:]
+                    sums[r, v] += splat(rows[tap][r][k]) * columns[v]
+            tile[:, first:] = sums                        # added to it after the first pass
 """
 
 from __future__ import annotations
@@ -13,10 +24,11 @@ import math
 from collections.abc import Iterator
 
 from sardonyx.base import sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.remembering import remembering
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.builder import Builder, Register
-from sardonyx.kernel.language.program import Literal, Operand, Program, SsaValue
+from sardonyx.kernel.language.program import Operand, Program, SsaValue
 from sardonyx.kernel.language.types import I1, I64, PTR, Type
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
 
@@ -103,49 +115,62 @@ def build_micro(
         held = min(step, vectors - first)
         line_bytes = held * lanes * element.size_bytes
         prefetch_tiles = PrefetchTiles(b, rows, line_bytes, shares=not (apart or first))
-        _write_part(b, kind, rows, held, first * lanes, width, pitch, prefetch_tiles)
+        part = _Part(kind, rows, held, first * lanes, width)
+        _write_part(b, part, pitch, prefetch_tiles)
     return b.program
 
 
-def _write_part(
-    b: Builder,
-    vector: Type,
-    rows: int,
-    vectors: int,
-    first: int,
-    width: int,
-    pitch: Operand,
-    prefetch_tiles: PrefetchTiles,
-) -> None:
-    """The sums of `vectors` vectors of columns from column `first` on."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The columns of a tile whose sums registers hold at once.
+
+    Attributes:
+        vector: Type of a vector of sums.
+        rows: Of the tile.
+        vectors: Of columns, from column `first` on.
+        first: The first column.
+        width: Columns of the panel.
+    """
+
+    vector: Type
+    rows: int
+    vectors: int
+    first: int
+    width: int
+
+
+def _write_part(b: Builder, part: _Part, pitch: Operand, prefetch_tiles: PrefetchTiles) -> None:
+    """The sums of one part."""
+    vector, rows, vectors = part.vector, part.rows, part.vectors
+    first, width = part.first, part.width
     element, lanes = vector.element, vector.lanes
     table, taps, depth = (b.parameter(n) for n in ("table", "taps", "depth"))
     panel, tile, run = (b.parameter(n) for n in ("panel", "tile", "run"))
     if first:
         panel, tile = (b.offset(x, first, element) for x in (panel, tile))
     at = b.variable(panel, name="panel")
-    tap, part = b.variable(0, I64), b.variable(0, I64)
+    tap, done = b.variable(0, I64), b.variable(0, I64)
     moved, over = b.variable(0, I1), b.variable(0, I1)
     # At least once, since a sum of nothing is 0; each pass fills the registers and empties them.
-    with b.while_(lambda: b.binary("xor", over.get(), True)):
+    with b.while_(lambda: ~over.get()):
         sums = [[b.variable(0, vector) for _ in range(vectors)] for _ in range(rows)]
         summed, stored = b.variable(0, I64), b.variable(0, I1)
 
         def going(summed: Register = summed) -> Operand:
-            few = b.compare("lt", summed.get(), run)
-            return b.binary("and", few, b.compare("lt", tap.get(), taps))
+            few = summed.get() < run
+            return few & (tap.get() < taps)
 
         with b.while_(going):
             pointers = b.offset(table, tap.get(), rows * 8)
             starts = [b.load(PTR, pointers, r) for r in range(rows)]
-            begin = part.get()
-            end = b.binary("min", begin + run, depth)
-            by_row: Operand = Literal(I1, False)
+            begin = done.get()
+            end = b.min(begin + run, depth)
+            by_row: Operand = b.constant(I1, False)
             stop: Operand = end
             if rows * vectors > _STORED_AT_ONCE:
-                full = b.compare("ge", summed.get() + end - begin, run)
-                out = b.compare("ge", end, depth) & b.compare("ge", tap.get() + 1, taps)
-                by_row = (full | out) & b.compare("ge", end - begin, _STEPS_BY_ROW)
+                full = summed.get() + end - begin >= run
+                out = (end >= depth) & (tap.get() + 1 >= taps)
+                by_row = (full | out) & (end - begin >= _STEPS_BY_ROW)
                 stop = b.select(by_row, end - _STEPS_BY_ROW, end)
             with b.for_(begin, stop) as k:
                 column = b.offset(at.get(), k, width * element.size_bytes)
@@ -165,23 +190,23 @@ def _write_part(
                         _sum_and_store(b, sums, last, (column, width), (tile, pitch), added=False)
                 stored.set(by_row)
             summed.set(summed.get() + end - begin)
-            part.set(end)
-            with b.if_(b.compare("ge", end, depth)):
-                part.set(0)
+            done.set(end)
+            with b.if_(end >= depth):
+                done.set(0)
                 tap.set(tap.get() + 1)
                 at.set(b.offset(at.get(), depth, width * element.size_bytes))
                 prefetch_tiles.pass_by(depth)
         with b.if_(b.eq(stored.get(), False)):
             _store(b, sums, vector, tile, pitch, moved.get())
         moved.set(True)
-        over.set(b.compare("ge", tap.get(), taps))
+        over.set(tap.get() >= taps)
 
 
 def _accumulated(b: Builder, factor: Operand, column: Operand, total: Operand) -> Operand:
     """`total + factor * column`."""
     if total.type.is_float:
         return b.fma(factor, column, total)
-    return b.binary("add", total, b.binary("mul", factor, column))
+    return total + factor * column
 
 
 def _sum_and_store(
@@ -242,6 +267,6 @@ def _store(
 
     with b.if_(added):
         for place, held in places():
-            held.set(b.binary("add", b.load(vector, *place, align_bytes=16), held.get()))
+            held.set(b.load(vector, *place, align_bytes=16) + held.get())
     for place, held in places():
         b.store(held.get(), *place, align_bytes=16)

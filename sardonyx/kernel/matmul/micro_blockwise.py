@@ -6,6 +6,17 @@
 Codes of 2, 4 or 8 bits are unsigned and stay packed in memory; they become bytes in registers, and
 four products of bytes at a time are added to 32-bit sums. Of a left factor with several digits
 each has starts and sums of its own, which are exact. The second term is there with shifts alone.
+
+Loop nest; r, digit, and the vectors v of a pass are written out::
+
+    for first in 0..vectors step at_once:
+        totals[r, v] = 0
+        for g in 0..blocks:
+            sums[r, digit, v] = start[r, digit][g]
+            for w in 0..coded_lines:
+                sums[r, digit, v] += codes[g, w, first + v] . digits[r, digit][g, w]
+            totals[r, v] += scale[g, first + v] * s[r][g] * sums + shift[g, first + v] * c[r][g]
+        tile[r, first:] = totals
 """
 
 from __future__ import annotations
@@ -102,7 +113,7 @@ def build_micro_blockwise(panel: Panel, rows: int) -> Program:
             block = b.offset(begin, g, panel.lines * panel.line_bytes)
             sums = _multiply(b, panel, pointers, block, g, at_once)
             for r in range(rows):
-                _add_block(b, panel, pointers[r], block, g, sums[r], totals[r])
+                _add_block(b, panel, pointers[r], (block, g), sums[r], totals[r])
         line = b.offset(tile, first, lanes * F32.size_bytes)
         for r in range(rows):
             for v in range(at_once):
@@ -126,18 +137,18 @@ def _multiply(
     for row in pointers:
         starts = [b.splat(b.load(I32, row[panel.digits + d], g), lanes) for d in digits]
         sums.append([[b.variable(start, wide) for _ in range(at_once)] for start in starts])
-    start = b.binary("mul", g, panel.block // _WORD)
+    start = g * (panel.block // _WORD)
     mask = 0x01010101 * ((1 << panel.bits) - 1)
     with b.for_(0, panel.coded_lines) as w:
         line = b.offset(block, w, panel.line_bytes)
         words = [b.load(U32.with_lanes(lanes), line, v * lanes) for v in range(at_once)]
-        place = b.binary("add", start, b.binary("mul", w, panel.parts))
+        place = start + w * panel.parts
         for j in range(panel.parts):
-            moved: list[Operand] = [b.binary("shr", x, panel.bits * j) if j else x for x in words]
+            moved: list[Operand] = [x >> (panel.bits * j) if j else x for x in words]
             if panel.parts > 1:
-                moved = [b.binary("and", x, mask) for x in moved]
+                moved = [x & mask for x in moved]
             codes = [b.bitcast(x, U8.with_lanes(_WORD * lanes)) for x in moved]
-            here = b.binary("add", place, j)
+            here = place + j
             for r, row in enumerate(pointers):
                 for d in digits:
                     four = b.splat(b.load(I32, row[d], here), lanes)
@@ -152,13 +163,15 @@ def _add_block(
     b: Builder,
     panel: Panel,
     pointers: list[Operand],
-    block: Operand,
-    g: Operand,
+    place: tuple[Operand, Operand],
     sums: list[list[Register]],
     totals: list[Register],
 ) -> None:
-    """What a block adds to one row: the digits' sums as one number, scaled."""
-    lanes = panel.lanes
+    """What a block adds to one row: the digits' sums as one number, scaled.
+
+    `place`: where the block lies, and its number.
+    """
+    lanes, (block, g) = panel.lanes, place
     kind = F32.with_lanes(lanes)
     scale = b.splat(b.load(F32, pointers[2 * panel.digits], g), lanes)
     heads = b.offset(block, panel.coded_lines, panel.line_bytes)
@@ -168,7 +181,7 @@ def _add_block(
             value = b.fma(
                 value, b.splat(b.constant(F32, 256.0), lanes), b.convert(lower[v].get(), F32)
             )
-        value = b.binary("mul", value, scale)
+        value = value * scale
         factor = b.load(kind, heads, v * lanes)
         total.set(b.fma(value, factor, total.get()))
         if panel.shifted:

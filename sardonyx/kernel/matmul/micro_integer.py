@@ -9,6 +9,15 @@ signed bytes; those of four k lie side by side for each column:
     panel[(t * groups + g) * width + column, j] = w[t, 4 g + j, column]
 
 which is what instructions that sum four products of bytes take. Sums wrap at 32 bits.
+
+Loop nest, rows and vectors being written out::
+
+    sums[r, v] = start[v]
+    for tap in 0..taps:
+        for g in 0..groups:
+            sums[r, v] += a(rows[tap][r][4 g : 4 g + 4]) . panel[tap, g, v]
+            totals[r] += a(rows[tap][r][4 g : 4 g + 4]) . 1
+    tile[r, v] = sums[r, v] - zeros[v] * totals[r]
 """
 
 from __future__ import annotations
@@ -64,7 +73,7 @@ def build_integer_micro(
                 word = b.splat(b.load(I32, starts[r], g, align_bytes=1), lanes)
                 factor = b.bitcast(word, left)
                 if element == I8:
-                    factor = b.binary("xor", factor, MIDDLE)
+                    factor = factor ^ MIDDLE
                 for v in range(vectors):
                     sums[r][v].set(b.dot(sums[r][v].get(), factor, columns[v]))
                 if zeros:
@@ -76,6 +85,6 @@ def build_integer_micro(
             total = sums[r][v].get()
             if zeros:
                 own = b.load(words, b.parameter("zeros"), v * lanes, align_bytes=4)
-                total = b.binary("sub", total, b.binary("mul", own, totals[r].get()))
+                total = total - own * totals[r].get()
             b.store(total, tile, (r * vectors + v) * lanes, align_bytes=16)
     return b.program

@@ -5,6 +5,14 @@
 A step is 64 bytes of a row. Rows lie one after the other at equal distances; the panel has, for
 each 4 bytes of a row, those elements of all its columns side by side. Four registers have sums: two
 sixteens of rows by two of columns, so that what is loaded is used twice.
+
+Loop nest; t counts sixteens of rows, v two sixteens of columns::
+
+    for first in 0..vectors step 2:
+        sums[t, v] = start[first + v]                     # registers of 16 by 16
+        for step in 0..steps:
+            sums[t, v] += left[t, step] * panel[step, first + v]
+        tile[t, first + v] = sums[t, v]
 """
 
 from __future__ import annotations
@@ -12,7 +20,7 @@ from __future__ import annotations
 from sardonyx.kernel.language import matrix_registers as registers
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.matrix_registers import BYTES, ROW_BYTES, SIDE
-from sardonyx.kernel.language.program import Literal, Operand, Program
+from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I64, PTR, U8
 
 #: Sums, then rows of the left factor, then columns of the right one.
@@ -40,14 +48,14 @@ def build_matrix_micro(kind: str, sixteens: int, vectors: int) -> Program:
     b = Builder(matrix_micro_name(kind, sixteens, vectors), [*parameters, *more])
     left, pitch, steps, panel, tile = (b.parameter(n) for n, _ in parameters)
     line_bytes = vectors * SIDE * _WORD_BYTES
-    line = Literal(I64, line_bytes)
+    line = b.constant(I64, line_bytes)
     for first in range(0, vectors, _TOGETHER):
         columns = range(min(_TOGETHER, vectors - first))
         sums = {(t, v): t * _TOGETHER + v for t in range(sixteens) for v in columns}
         for (_, v), register in sums.items():
             if starts:  # the same in all rows
                 begin = b.offset(b.parameter("start"), (first + v) * ROW_BYTES, U8)
-                registers.load(b, register, begin, Literal(I64, 0))
+                registers.load(b, register, begin, b.constant(I64, 0))
             else:
                 registers.zero(b, register)
         with b.for_(0, steps) as step:
@@ -72,5 +80,5 @@ def build_matrix_micro(kind: str, sixteens: int, vectors: int) -> Program:
 
 def _rows(b: Builder, pointer: Operand, sixteens: int, pitch: Operand) -> Operand:
     """Where the rows behind so many sixteens begin."""
-    skip = b.binary("mul", b.lift(sixteens * SIDE, I64), pitch) if sixteens else 0
+    skip = b.lift(sixteens * SIDE, I64) * pitch if sixteens else 0
     return b.offset(pointer, skip, U8)

@@ -9,82 +9,60 @@ from __future__ import annotations
 from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.builder import Builder, Register
+from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.compiled import Place
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I64, memory_type
-from sardonyx.kernel.matmul.contraction_schedule import SHORTEST_AHEAD, ContractionSchedule, Packing
+from sardonyx.kernel.matmul.contraction_schedule import SHORTEST_AHEAD, ContractionSchedule
 from sardonyx.kernel.matmul.prefetch_tiles import LEAST_SHARING
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.tensor.tensor import Tensor
 from sardonyx.tensor.traverse import loads_of
 
 _LINE_BYTES = 64
-#: Blocks that share a panel; of more, few wait for it.
-_FEW_BLOCKS = 4
 
 
 class Prefetch:
-    """The part of a product's kernel that prefetches memory.
+    """Writes what a contraction's kernel prefetches.
 
-    Attributes:
+    Args:
         schedule: How the kernel goes over the contraction's axes.
-        b: Writes the kernel.
-        places: Where buffers are.
         outside: What no block changes.
-        packs: What is packed beforehand.
-        tile_rows: Row counts of tiles, the largest first.
+        places: Where buffers are.
+        line_bytes: Bytes of a panel that a step of a micro-kernel reads.
+        most_rows: Rows of the largest tile.
     """
 
-    schedule: ContractionSchedule
-    b: Builder
-    places: dict[Tensor, Place]
-    outside: Expression
-    packs: list[Packing]
-    tile_rows: tuple[int, ...]
-    _next: Register
-    _share: Operand
+    def __init__(
+        self,
+        schedule: ContractionSchedule,
+        outside: Expression,
+        places: dict[Tensor, Place],
+        line_bytes: int,
+        most_rows: int,
+    ) -> None:
+        self.schedule, self.outside, self.places = schedule, outside, places
+        self.b, self._line_bytes, self._most_rows = outside.builder, line_bytes, most_rows
+        self._next: Register
+        self._share: Operand
 
     # -- panels -------------------------------------------------------------------------------
 
-    def _line_bytes(self) -> int:
-        """Bytes of a panel that a step of a micro-kernel reads."""
-        return self.schedule.width * self.schedule.element.size_bytes
-
-    def _panel_bytes(self) -> Dim:
-        raise NotImplementedError
-
-    def _share_next(
-        self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
-    ) -> None:
-        """Share out the panel behind that of a block of so many rows.
-
-        Not where panels are packed by each thread, nor where so many blocks (`chunks`) have the
-        same panel that hardly any waits for it.
-        """
-        b = self.b
-        if not self.packs:
-            self._share_out(panel, b.value(I64, 0))
-            return
-        behind = b.offset(panel, b.lift(level.dim(self._panel_bytes()), I64))
-        few = b.compare("le", chunks, _FEW_BLOCKS)
-        self._share_out(behind, b.select(few, rows, 0))
-
-    def _share_out(self, start: Operand, rows: Operand) -> None:
+    def share_out(self, start: Operand, rows: Operand) -> None:
         """Share out as much as a panel, from `start` on, among the tiles of so many rows."""
-        b, most = self.b, self.tile_rows[0]
+        b, most = self.b, self._most_rows
         self._next = b.variable(start, name="next")
         if most < LEAST_SHARING:
             self._share = b.value(I64, 0)
             return
-        tiles = b.binary("div", b.binary("add", rows, most - 1), most)
-        share = b.binary("div", b.binary("add", tiles, self._line_bytes() - 1), b.max(tiles, 1))
+        tiles = (rows + (most - 1)) // most
+        share = (tiles + (self._line_bytes - 1)) // b.max(tiles, 1)
         self._share = b.select(b.eq(tiles, 0), 0, share)
 
-    def _asked(self, steps: Operand) -> list[Operand]:
+    def asked(self, steps: Operand) -> list[Operand]:
         """What a tile of so many steps prefetches; the next one goes on behind it."""
         asked = self._next.get()
-        self._next.set(self.b.offset(asked, self.b.binary("mul", steps, self._share)))
+        self._next.set(self.b.offset(asked, steps * self._share))
         return [asked, self._share]
 
     # -- epilogues ----------------------------------------------------------------------------
@@ -97,13 +75,13 @@ class Prefetch:
         found: dict[tuple[Tensor, Dim], None] = {}
         for tensor, at in (*places, (s.group.root.buffer, s.store_at)):
             offset = offset_of(s.strides[tensor], at)
-            linear = sizes.coefficient_of(offset, column)
+            step = sizes.step_along(offset, column)
             own = rows & sizes.atoms_of(offset, "index") and not sizes.opaque_in(offset)
-            if linear is not None and linear[0] == 1 and own:
+            if step == 1 and own:
                 found[tensor, offset] = None
         return list(found)
 
-    def _ask_ahead(self, row: Expression, first_column: Operand) -> None:
+    def ask_ahead(self, row: Expression, first_column: Operand) -> None:
         """Let what the epilogue of a row needs come from memory while its products are summed."""
         s, b = self.schedule, self.b
         depth = sizes.product(map(extent_of, s.reduced))
@@ -113,7 +91,7 @@ class Prefetch:
         if isinstance(depth, int):
             self._ask_for(awaited, row, first_column)
             return
-        with b.if_(b.compare("ge", self.outside.dim(depth), SHORTEST_AHEAD)):
+        with b.if_(self.outside.dim(depth) >= SHORTEST_AHEAD):
             self._ask_for(awaited, row.child(), first_column)
 
     def _ask_for(
@@ -125,4 +103,4 @@ class Prefetch:
             element = memory_type(tensor.dtype)
             start = b.lift(here.dim(offset), I64)
             for line in range(0, s.width, max(1, _LINE_BYTES // element.size_bytes)):
-                b.prefetch(self.places[tensor].pointer, b.binary("add", start, line), element)
+                b.prefetch(self.places[tensor].pointer, start + line, element)

@@ -51,10 +51,10 @@ class PrefetchTiles:
         for k in self._lines:
             b.prefetch(line, _OWN_BYTES + k, U8)
         if self._shares:
-            b.prefetch(self._next.get(), b.binary("mul", step, self._share), U8, near=False)
+            b.prefetch(self._next.get(), step * self._share, U8, near=False)
 
     def pass_by(self, steps: Operand) -> None:
         """Behind a run of so many steps."""
         if self._shares:
             b = self._b
-            self._next.set(b.offset(self._next.get(), b.binary("mul", steps, self._share)))
+            self._next.set(b.offset(self._next.get(), steps * self._share))

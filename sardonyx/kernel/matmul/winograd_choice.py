@@ -72,10 +72,7 @@ class WinogradTiles:
     def tile_axes(self) -> list[Dim]:
         """Extents of the axes that number tiles: as many in a row as taps are apart interlock."""
         pairs = zip(self.image, self.apart, strict=True)
-        along = [
-            sizes.multiply(integer.ceildiv(extent_of(v), self.outputs * apart), apart)
-            for v, apart in pairs
-        ]
+        along = [integer.ceildiv(extent_of(v), self.outputs * apart) * apart for v, apart in pairs]
         return [*map(extent_of, self.others), *along]
 
 
@@ -141,7 +138,7 @@ def _apart(s: ContractionSchedule, tap: Dim, row: Dim) -> int:
         along, across = (sizes.coefficient_of(index, sizes.variable(v)) for v in (tap, row))
         if moved in sizes.atoms_of(index, "index") and along is not None and across is not None:
             apart = _ratio(along[0], across[0])
-            atoms = {sizes.variable(row): sizes.add(row, sizes.multiply(tap, -apart))}
+            atoms = {sizes.variable(row): row + tap * -apart}
             where = [substitute(s.left_offset, atoms)]
             if s.window is not None:
                 where += dims_of(rewrite(s.window, atoms=atoms))

@@ -10,6 +10,19 @@ each d-th element.
 
 A tile whose inputs are too different in size, or not finite, is summed directly: the micro-kernel
 of products goes over its taps where they lie, with filters that are packed besides as they are.
+
+Loop nest of a block, m by m outputs a tile, `f.places` being (m + 2)^2::
+
+    parallel block in 0..rest * panels * chunks:          # a chunk has up to f.tiles tiles
+        for t in 0..count:                                # unless the last block had the same
+            inputs[places, t, depth] = B^T d B            # `winograd.build_input`
+        for place in 0..f.places:
+            for row in 0..count step rows:
+                products[place, row:, width] = micro(inputs[place, row:], filters[place])
+        for tile in 0..count step together:
+            lines[m, m * together, width] = A^T products A    # `winograd.build_output`
+            for i in 0..m, j in 0..m * together:
+                C[y + i, x + j, first_column:] = epilogue(lines[i, j])
 """
 
 from __future__ import annotations
@@ -21,11 +34,12 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.compiled import PerBlock
-from sardonyx.kernel.language.program import Literal, Operand, Program, SsaValue
+from sardonyx.kernel.language.program import Operand, Program, SsaValue
 from sardonyx.kernel.language.types import F32, I64, PTR
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
+from sardonyx.kernel.matmul.tile import Products, unflattened
 from sardonyx.kernel.matmul.winograd import (
     TAPS,
     build_input,
@@ -79,7 +93,7 @@ class WinogradKernel(ContractionKernel):
         s, f = self.schedule, self.form
         lead = sizes.product(map(extent_of, s.lead()))
         chunks = integer.ceildiv(self._tiles(), f.tiles)
-        return sizes.multiply(sizes.multiply(lead, chunks), s.panels())
+        return lead * chunks * s.panels()
 
     def _per_block(self) -> PerBlock:
         return ("tiles", self.form.tiles), ("columns", self.schedule.width)
@@ -89,7 +103,7 @@ class WinogradKernel(ContractionKernel):
         s, f = self.schedule, self.form
         lead = sizes.product(map(extent_of, s.lead()))
         each = f.places * int(s.depth_extent) * int(extent_of(s.column)) // (3 * s.lanes)
-        return sizes.multiply(sizes.multiply(lead, self._tiles()), max(1, each))
+        return lead * self._tiles() * max(1, each)
 
     def _packings(self) -> list[Packing]:
         """The transformed filters, (batch..., panel, place..., depth, lane); those as they are."""
@@ -100,7 +114,7 @@ class WinogradKernel(ContractionKernel):
         )  # fmt: skip
         own = indices(shape)
         n = len(lead)
-        column = sizes.add(sizes.multiply(own[n], s.width), own[-1])
+        column = own[n] * s.width + own[-1]
         atoms = {sizes.variable(s.column): column, sizes.variable(s.depth): own[-2]}
         for variable, at in zip(lead, own, strict=False):
             atoms[sizes.variable(variable)] = at
@@ -109,14 +123,12 @@ class WinogradKernel(ContractionKernel):
             for j in range(TAPS):
                 taps = {sizes.variable(t): v for t, v in zip(f.taps, (i, j), strict=True)}
                 tap = scalar.cast(rewrite(s.right, atoms=atoms | taps), dtypes.DOUBLE)
-                factor = scalar.binary(
-                    "mul", _factor(f.outputs, own[n + 1], i), _factor(f.outputs, own[n + 2], j)
-                )
-                term = scalar.binary("mul", factor, tap)
-                total = term if total is None else scalar.binary("add", total, term)
+                factor = _factor(f.outputs, own[n + 1], i) * _factor(f.outputs, own[n + 2], j)
+                term = factor * tap
+                total = term if total is None else total + term
         assert total is not None  # noqa: S101 - there are taps
         value = scalar.cast(total, s.group.accumulator)
-        inside = scalar.compare("lt", scalar.size(column), scalar.size(extent_of(s.column)))
+        inside = scalar.size(column) < scalar.size(extent_of(s.column))
         zero = scalar.constant(0, s.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, s.group.accumulator)
@@ -137,22 +149,22 @@ class WinogradKernel(ContractionKernel):
             if self._keeps_filters():
                 number, chunk = b.parted(block, chunks)
                 rest, panel = b.parted(number, panels)
-                number = b.binary("add", b.binary("mul", rest, chunks), chunk)
+                number = rest * chunks + chunk
             else:
                 number, panel = b.parted(block, panels)
                 rest, chunk = b.parted(number, chunks)
-            level = self.outside.child(self._unflatten(rest, s.lead(), axes))
-            first = b.binary("mul", chunk, f.tiles)
-            count = b.min(b.binary("sub", tiles, first), f.tiles)
+            level = self.outside.child(unflattened(b, rest, s.lead(), axes))
+            first = chunk * f.tiles
+            count = b.min(tiles - first, f.tiles)
             with self._unless_kept(number), b.for_(0, count) as t:
                 self._transform_inputs(level.child(), first, t, depth)
-            first_column = b.binary("mul", panel, s.width)
+            first_column = panel * s.width
             self._multiply(level, panel, count, depth)
             tile = b.variable(0, I64, name="tile")
-            with b.while_(lambda: b.compare("lt", tile.get(), count)):
+            with b.while_(lambda: tile.get() < count):
                 place = (panel, tile.get(), first_column)
                 done = self._transform_outputs(level.child(), place, count, depth)
-                tile.set(b.binary("add", tile.get(), done))
+                tile.set(tile.get() + done)
 
     def _keeps_filters(self) -> bool:
         """Whether blocks that follow each other share a panel, which stays in the cache of a core.
@@ -177,7 +189,7 @@ class WinogradKernel(ContractionKernel):
             "kept": I64.size_bytes,
             "inputs": f.places * f.tiles * depth * size,
             "products": f.places * f.tiles * s.width * size,
-            **dict(self._tile_layout(f.outputs**2 * self._most_together())),
+            **dict(self.epilogue.layout(f.outputs**2 * self._most_together())),
             "sources": f.places * f.tiles * PTR.size_bytes,
             "even": f.tiles * I64.size_bytes,
             "cells": cells_of(f.outputs) ** 2 * size,
@@ -193,16 +205,15 @@ class WinogradKernel(ContractionKernel):
     ) -> None:
         """One tile: find its inputs, or zeros outside the image, and transform them."""
         s, f, b = self.schedule, self.form, self.b
-        at = self._tile_at(b.binary("add", first, t))
+        at = self._tile_at(first + t)
         level = level.child(at)  # what is computed in this loop is no other's
-        place = b.binary("mul", t, len(s.rows))
+        place = t * len(s.rows)
         for k, variable in enumerate(s.rows):
             value = at[sizes.variable(variable)]
-            b.store(value, self.scratch["coordinates"], b.binary("add", place, k))
+            b.store(value, self.scratch["coordinates"], place + k)
         # Inputs are numbered by the sum of a row axis and its tap, which goes over the axis's end.
         extents = [
-            sizes.add(extent_of(v), (TAPS - 1) * apart)
-            for v, apart in zip(f.image, f.apart, strict=True)
+            extent_of(v) + (TAPS - 1) * apart for v, apart in zip(f.image, f.apart, strict=True)
         ]
         sums = [sizes.numbered_index(e, k, "w") for k, e in enumerate(extents)]
         atoms: dict[Atom, Dim] = {sizes.variable(v): 0 for v in (*f.taps, s.depth)}
@@ -214,20 +225,20 @@ class WinogradKernel(ContractionKernel):
         ends = [b.lift(level.dim(e), I64) for e in extents]
         sources = self._sources(t)
         with b.for_(0, f.side) as i:
-            row = b.binary("add", y, b.binary("mul", i, f.apart[0]))
-            row_inside = b.compare("lt", row, ends[0])
+            row = y + i * f.apart[0]
+            row_inside = row < ends[0]
             with b.for_(0, f.side) as j:
-                column = b.binary("add", x, b.binary("mul", j, f.apart[1]))
+                column = x + j * f.apart[1]
                 moved = dict(zip(map(sizes.variable, sums), (row, column), strict=True))
                 here = level.child(at | moved)
-                inside: Operand = b.binary("and", row_inside, b.compare("lt", column, ends[1]))
+                inside: Operand = row_inside & (column < ends[1])
                 if window is not None:
-                    inside = b.binary("and", inside, here.scalar(window))
+                    inside = inside & here.scalar(window)
                 source = b.offset(base, here.dim(offset), s.element)
-                number = b.binary("add", b.binary("mul", i, f.side), j)
+                number = i * f.side + j
                 b.store(b.select(inside, source, self.scratch["zero"]), sources, number)
-        target = b.offset(self.scratch["inputs"], b.binary("mul", t, depth), s.element)
-        step = b.binary("mul", depth, f.tiles)
+        target = b.offset(self.scratch["inputs"], t * depth, s.element)
+        step = depth * f.tiles
         cells = self.scratch["cells"]
         name, operands = input_name(f.outputs, s.lanes), [sources, depth, target, step, cells]
         even = b.variable(b.call(name, operands, I64), name="even")
@@ -237,7 +248,7 @@ class WinogradKernel(ContractionKernel):
 
     def _sources(self, t: Operand) -> SsaValue:
         """Pointers to the inputs of a tile."""
-        place = self.b.binary("mul", t, self.form.places)
+        place = t * self.form.places
         return self.b.offset(self.scratch["sources"], place, PTR)
 
     def _is_even(self, level: Expression, at: dict[Atom, Operand]) -> SsaValue:
@@ -247,16 +258,16 @@ class WinogradKernel(ContractionKernel):
         counts = []
         for v, apart in zip(f.image, f.apart, strict=True):
             end = b.lift(level.dim(extent_of(v)), I64)
-            left = self._outputs_left(b.binary("sub", end, at[sizes.variable(v)]), apart)
-            counts.append(b.min(b.binary("div", left, 2) + 1, side))
+            left = self._outputs_left(end - at[sizes.variable(v)], apart)
+            counts.append(b.min(left // 2 + 1, side))
         first = b.load(F32, self.scratch["cells"])
         least, total = b.variable(first, name="least"), b.variable(0.0, F32, name="total")
         with b.for_(0, side) as i, b.for_(0, side) as j:
-            place = b.binary("add", b.binary("mul", i, side), j)
+            place = i * side + j
             cell = b.load(F32, self.scratch["cells"], place)
-            total.set(b.binary("add", total.get(), cell))
-            inside = b.binary("and", b.compare("lt", i, counts[0]), b.compare("lt", j, counts[1]))
-            less = b.binary("and", inside, b.compare("lt", cell, least.get()))
+            total.set(total.get() + cell)
+            inside = (i < counts[0]) & (j < counts[1])
+            less = inside & (cell < least.get())
             least.set(b.select(less, cell, least.get()))
         return is_even(b, least.get(), total.get())
 
@@ -272,11 +283,10 @@ class WinogradKernel(ContractionKernel):
 
     def _first_output(self, tile: Operand, apart: int) -> Operand:
         """Where along an axis the first output of a tile is."""
-        b = self.b
         if apart == 1:
-            return b.binary("mul", tile, self.form.outputs)
-        together, phase = b.parted(tile, b.constant(I64, apart))
-        return b.binary("add", b.binary("mul", together, self.form.outputs * apart), phase)
+            return tile * self.form.outputs
+        together, phase = self.b.parted(tile, self.b.constant(I64, apart))
+        return together * (self.form.outputs * apart) + phase
 
     def _multiply(self, level: Expression, panel: Operand, count: Operand, depth: Operand) -> None:
         """All products of the tiles with one panel."""
@@ -284,29 +294,30 @@ class WinogradKernel(ContractionKernel):
         filters = self._filters(level, panel)
         line_bytes = s.width * s.element.size_bytes
         with b.for_(0, f.places) as place:
-            weights = b.offset(filters, b.binary("mul", place, depth), line_bytes)
-            start = b.binary("mul", place, f.tiles)
-            self._share_out(b.offset(weights, depth, line_bytes), count)
+            weights = b.offset(filters, place * depth, line_bytes)
+            start = place * f.tiles
+            self.prefetch.share_out(b.offset(weights, depth, line_bytes), count)
             row = b.variable(0, I64, name="row")
-            with b.while_(lambda: b.compare("lt", row.get(), count)):
-                rows = self._rows_of_tile(b.binary("sub", count, row.get()))
-                first = b.binary("add", start, row.get())
+            with b.while_(lambda: row.get() < count):
+                rows = self._rows_of_tile(count - row.get())
+                first = start + row.get()
                 with b.for_(0, rows) as r:
-                    skip = b.binary("mul", b.binary("add", first, r), depth)
+                    skip = (first + r) * depth
                     b.store(
                         b.offset(self.scratch["inputs"], skip, s.element), self.scratch["table"], r
                     )
                 target = b.offset(self.scratch["products"], first, line_bytes)
-                self._call_micro(self.scratch["table"], rows, 1, depth, weights, target)
-                row.set(b.binary("add", row.get(), rows))
+                table = self.scratch["table"]
+                self._call_micro(Products(table, rows, 1, depth, weights, target))
+                row.set(row.get() + rows)
 
     def _filters(self, level: Expression, panel: Operand) -> Operand:
         """Where the transformed filters of a panel lie."""
         s, f, b = self.schedule, self.form, self.b
-        each = sizes.multiply(s.depth_extent, f.places * s.width * s.element.size_bytes)
+        each = s.depth_extent * (f.places * s.width * s.element.size_bytes)
         step = b.lift(level.dim(each), I64)
         number = self._panel_number(level, panel)
-        return b.offset(self.places[self.packs[0].packed].pointer, b.binary("mul", number, step))
+        return b.offset(self.places[self.packs[0].packed].pointer, number * step)
 
     def _ends_in_planes(self) -> bool:
         """Whether the results of a tile's row lie side by side, as in planes, or phases between."""
@@ -332,46 +343,46 @@ class WinogradKernel(ContractionKernel):
         """
         s, f, b = self.schedule, self.form, self.b
         panel, t, first_column = place
-        start = b.binary("mul", t, len(s.rows))
+        start = t * len(s.rows)
         at: dict[Atom, Operand] = {
-            sizes.variable(v): b.load(I64, self.scratch["coordinates"], b.binary("add", start, k))
+            sizes.variable(v): b.load(I64, self.scratch["coordinates"], start + k)
             for k, v in enumerate(s.rows)
         }
         y, x = (sizes.variable(v) for v in f.image)
         ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
         below, beside = (
-            self._outputs_left(b.binary("sub", end, at[v]), apart)
+            self._outputs_left(end - at[v], apart)
             for end, v, apart in zip(ends, (y, x), f.apart, strict=True)
         )
-        together: Operand = Literal(I64, 1)
+        together: Operand = b.constant(I64, 1)
         if self._ends_in_planes():
-            in_row = b.binary("div", b.binary("add", beside, f.outputs - 1), f.outputs)
-            together = b.min(b.min(in_row, b.binary("sub", count, t)), self._most_together())
-        pitch = b.binary("mul", together, f.outputs)
+            in_row = (beside + (f.outputs - 1)) // f.outputs
+            together = b.min(b.min(in_row, count - t), self._most_together())
+        pitch = together * f.outputs
         direct = self._panel_pointer_of(level, panel, depth)
         self._transform_products(t, together, pitch, (direct, depth))
         level = level.child(at)
         rows, columns = b.min(below, f.outputs), b.min(beside, pitch)
         if self._ends_in_planes():
-            self._turn(b.binary("mul", pitch, f.outputs))
+            self.epilogue.turn(pitch * f.outputs)
         with b.for_(0, rows) as i:
-            row = {**at, y: b.binary("add", at[y], b.binary("mul", i, f.apart[0]))}
-            first = b.binary("mul", i, pitch)
+            row = {**at, y: at[y] + i * f.apart[0]}
+            first = i * pitch
             if self._ends_in_planes():
                 assert s.run is not None  # noqa: S101 - narrows the type for the checker
-                self._finish_run(level.child(row), s.run, columns, first, first_column)
+                self.epilogue.write_run(level.child(row), s.run, columns, first, first_column)
             else:
                 with b.for_(0, columns) as j:
-                    here = {**row, x: b.binary("add", at[x], b.binary("mul", j, f.apart[1]))}
-                    line = self._line(b.binary("add", first, j))
-                    self._epilogue(level.child(here), line, first_column)
+                    here = {**row, x: at[x] + j * f.apart[1]}
+                    line = self.epilogue.line(first + j)
+                    self.epilogue.write_row(level.child(here), line, first_column)
         return together
 
     def _panel_pointer_of(self, level: Expression, panel: Operand, depth: Operand) -> Operand:
         """Where a panel of the filters as they are lies."""
         s, b = self.schedule, self.b
-        step = b.binary("mul", depth, TAPS**2 * s.width * s.element.size_bytes)
-        start = b.binary("mul", self._panel_number(level, panel), step)
+        step = depth * (TAPS**2 * s.width * s.element.size_bytes)
+        start = self._panel_number(level, panel) * step
         return b.offset(self.places[self.packs[1].packed].pointer, start)
 
     def _transform_products(
@@ -387,13 +398,13 @@ class WinogradKernel(ContractionKernel):
         """
         s, f, b = self.schedule, self.form, self.b
         line_bytes = s.width * s.element.size_bytes
-        step = Literal(I64, f.tiles * s.width)
+        step = b.constant(I64, f.tiles * s.width)
         name = output_name(f.outputs, s.vectors, s.lanes)
         with b.for_(0, together) as k:
-            tile, first = b.binary("add", t, k), b.binary("mul", k, f.outputs)
+            tile, first = t + k, k * f.outputs
             with b.if_(b.ne(b.load(I64, self.scratch["even"], tile), 0)):
                 products = b.offset(self.scratch["products"], tile, line_bytes)
-                b.call(name, [products, step, self._line(first), pitch])
+                b.call(name, [products, step, self.epilogue.line(first), pitch])
             with b.else_():
                 self._sum_directly(self._sources(tile), direct, first, pitch)
 
@@ -407,21 +418,20 @@ class WinogradKernel(ContractionKernel):
         window = self.scratch["window"]
         with b.for_(0, f.outputs) as row:
             with b.for_(0, TAPS) as i, b.for_(0, TAPS) as j, b.for_(0, f.outputs) as r:
-                line = b.binary("mul", b.binary("add", row, i), f.side)
-                source = b.load(PTR, sources, b.binary("add", line, b.binary("add", j, r)))
-                tap = b.binary("add", b.binary("mul", i, TAPS), j)
-                b.store(source, window, b.binary("add", b.binary("mul", tap, f.outputs), r))
-            target = self._line(b.binary("add", first, b.binary("mul", row, pitch)))
+                line = (row + i) * f.side
+                source = b.load(PTR, sources, line + (j + r))
+                tap = i * TAPS + j
+                b.store(source, window, tap * f.outputs + r)
+            target = self.epilogue.line(first + row * pitch)
             taps, nothing = b.lift(TAPS**2, I64), b.lift(0, I64)
             run = b.constant(I64, PART)
             b.call(name, [window, taps, depth, panel, target, run, panel, nothing])
 
     def _outputs_left(self, elements: Operand, apart: int) -> Operand:
         """How many outputs of a tile so many elements have, from its first one on."""
-        b = self.b
         if apart == 1:
             return elements
-        return b.binary("div", b.binary("add", elements, apart - 1), apart)
+        return (elements + (apart - 1)) // apart
 
 
 def _factor(outputs: int, row: Dim, tap: int) -> Scalar:

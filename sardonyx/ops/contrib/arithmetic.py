@@ -110,11 +110,11 @@ def unfold_tensor(x: Tensor, *, size: int, dim: int = -1, step: int = 1) -> Tens
     if size < 1 or step < 1:
         what = f"There are no windows of {size} with steps of {step}"
         raise InvalidGraph(message("UnfoldTensor", what))
-    count = sizes.add(integer.floordiv(sizes.add(x.shape[axis], -size), step), 1)
+    count = integer.floordiv(x.shape[axis] - size, step) + 1
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :], size)
 
     def body(*at: Dim) -> Scalar:
-        place = sizes.add(sizes.multiply(at[axis], step), at[-1])
+        place = at[axis] * step + at[-1]
         return scalar.load(x, (*at[:axis], place, *at[axis + 1 : -1]))
 
     return compute(shape, body)
@@ -132,7 +132,7 @@ def n_gram_repeat_block(ids: Tensor, scores: Tensor, *, ngram_size: int) -> Tens
         raise InvalidGraph(message(where_, "It needs ids and scores of two axes"))
     assume_equal(ids.shape[0], scores.shape[0], where_, "The batches differ")
     length = ids.shape[1]
-    count = integer.maximum(sizes.add(length, 1 - ngram_size), 0)
+    count = integer.maximum(length + (1 - ngram_size), 0)
     if count == 0:
         return scores
     if ngram_size > _LONGEST_RUN:
@@ -140,13 +140,13 @@ def n_gram_repeat_block(ids: Tensor, scores: Tensor, *, ngram_size: int) -> Tens
         raise errors.NotImplemented(message(where_, what, expected=f"at most {_LONGEST_RUN}"))
     over = reduced_indices((count,))[0]
     batch, token = indices(scores.shape)
-    start = sizes.add(length, 1 - ngram_size)
-    next_one = scalar.load(ids, (batch, sizes.add(over, ngram_size - 1)))
+    start = length + (1 - ngram_size)
+    next_one = scalar.load(ids, (batch, over + (ngram_size - 1)))
     hit = scalar.compare("eq", scalar.cast(next_one, INT64), scalar.size(token))
     for k in range(ngram_size - 1):
-        before = scalar.load(ids, (batch, sizes.add(over, k)))
+        before = scalar.load(ids, (batch, over + k))
         # There are no n-grams if there are too few tokens, and then nothing is loaded.
-        last = scalar.load(ids, (batch, integer.maximum(sizes.add(start, k), 0)))
+        last = scalar.load(ids, (batch, integer.maximum(start + k, 0)))
         hit = hit & scalar.compare("eq", before, last)
     found = make_reduce(scores.shape, (count,), "max", scalar.cast(hit, dtypes.UINT8), dtypes.UINT8)
     return where(cast(found, BOOL), float("-inf"), scores)
@@ -283,7 +283,7 @@ def inverse(x: Tensor, *, scope: Scope) -> Tensor:
 
         def size(b: Dim, i: Dim) -> Scalar:
             magnitude = scalar.unary("abs", scalar.load(state, (b, i, column)))
-            left = scalar.compare("ge", scalar.size(i), scalar.load(slices[0], ()))
+            left = scalar.size(i) >= scalar.load(slices[0], ())
             return scalar.select(left, magnitude, -1.0)
 
         best = argmax(compute((batch, count), size), 1)
@@ -303,5 +303,5 @@ def inverse(x: Tensor, *, scope: Scope) -> Tensor:
         return [compute(state.shape, reduced)], []
 
     (last,), _ = over_steps(scope, [steps], [concat([flat, identity], 2)], step)
-    found = compute(whole, lambda b, i, j: scalar.load(last, (b, i, sizes.add(j, count))))
+    found = compute(whole, lambda b, i, j: scalar.load(last, (b, i, j + count)))
     return cast(reshape(found, x.shape), x.dtype)

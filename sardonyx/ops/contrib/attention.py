@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import errors, integer, sizes
+from sardonyx.base import errors, integer
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib.buffers import in_buffer, length_of_past, used_cache
@@ -106,7 +106,7 @@ def _causal(before: Dim) -> Change:
     """Hides keys after the query; `before` keys come before the first query."""
 
     def change(score: Scalar, batch: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
-        seen = scalar.compare("le", scalar.size(j), scalar.size(sizes.add(i, before)))
+        seen = scalar.size(j) <= scalar.size(i + before)
         return scalar.select(seen, score, HIDDEN)
 
     return change
@@ -134,7 +134,7 @@ def masked(mask: Tensor, shape: Sequence[Dim], before: Dim, value: float, where_
         assume_shape(mask.shape, wanted, where_, "The mask")
 
     def change(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
-        at = {2: (b, j), 3: (b, i, j), 4: (b, 0, sizes.add(i, before), j)}[mask.rank]
+        at = {2: (b, j), 3: (b, i, j), 4: (b, 0, i + before, j)}[mask.rank]
         hidden = scalar.compare("eq", scalar.load(mask, at), 0)
         return score + scalar.select(hidden, scalar.constant(value, score.dtype), 0.0)
 
@@ -143,18 +143,18 @@ def masked(mask: Tensor, shape: Sequence[Dim], before: Dim, value: float, where_
 
 def _bounded(mask: Tensor, batch: Dim, value: float, where_: str) -> Change:
     """A mask of ends, or of ends and starts, perhaps decided by the run."""
-    count, twice = mask.shape[0], sizes.multiply(batch, 2)
-    fits = sizes.multiply(count - batch, count - twice)
+    count, twice = mask.shape[0], batch * 2
+    fits = (count - batch) * (count - twice)
     if integer.known_equal(fits, 0) is False:
         what = f"A mask of {count} numbers for a batch of {batch} is not supported"
         raise errors.NotImplemented(message(where_, what))
     assume_equal(fits, 0, where_, "The mask is neither ends nor ends and starts for the batch")
-    begun = scalar.compare("ge", scalar.size(count), scalar.size(twice))
+    begun = scalar.size(count) >= scalar.size(twice)
 
     def change(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
         key = scalar.size(j)
         end = scalar.load(mask, (b,))
-        behind = integer.minimum(sizes.add(b, batch), sizes.add(count, -1))
+        behind = integer.minimum(b + batch, count - 1)
         start = scalar.select(begun, scalar.load(mask, (behind,)), 0)
         hidden = (key >= end) | (key < start)
         return score + scalar.select(hidden, scalar.constant(value, score.dtype), 0.0)
@@ -255,9 +255,9 @@ def biased(
     start: Dim = 0
     found = []
     for x in (queries, keys, values):
-        width = sizes.multiply(x.shape[1], x.shape[3])
-        part = slice_axis(bias, 0, start, sizes.add(start, width))
-        start = sizes.add(start, width)
+        width = x.shape[1] * x.shape[3]
+        part = slice_axis(bias, 0, start, start + width)
+        start = start + width
         has_it = x is not queries and key is not None and key.rank == 4
         heads = reshape(part, (1, x.shape[1], 1, x.shape[3]))
         found.append(x if has_it else x + heads)
@@ -320,13 +320,13 @@ def attend_projected(
     """
     if product.rank != 3:
         raise InvalidGraph(message(where_, "The input must have three axes"))
-    each = integer.floordiv(product.shape[2], 3)
+    each = product.shape[2] // 3
     start: Dim = 0
     parts = []
     for width in tuple(widths) or (each, each, each):
-        part = slice_axis(product, 2, start, sizes.add(start, width))
+        part = slice_axis(product, 2, start, start + width)
         parts.append(split_heads(part, num_heads, where_))
-        start = sizes.add(start, width)
+        start = start + width
     assume_equal(product.shape[2], start, where_, "The widths of queries, keys and values differ")
     queries, keys, values = parts
     before: Dim = 0
@@ -339,7 +339,7 @@ def attend_projected(
         else:
             before = filled
             whole = [in_buffer(where_, former[k], x, before) for k, x in enumerate((keys, values))]
-            total = sizes.add(before, keys.shape[2])
+            total = before + keys.shape[2]
             keys, values = (slice_axis(x, 2, 0, total) for x in whole)
             present = concat([unsqueeze(x, (0,)) for x in whole], 0)
     shape = (*queries.shape[:3], keys.shape[2])

@@ -55,12 +55,12 @@ def packed_code(load: Callable[[Dim], Scalar], number: Dim, bits: int, count: Di
         bits: Of each, at most 8.
         count: How many bytes there are.
     """
-    begin = sizes.multiply(number, bits)
-    byte, shift = integer.floordiv(begin, 8), integer.modulo(begin, 8)
+    begin = number * bits
+    byte, shift = begin // 8, begin % 8
     whole = scalar.cast(load(byte), UINT16)
     if 8 % bits:
-        following = scalar.compare("lt", scalar.size(byte), scalar.size(sizes.add(count, -1)))
-        behind = load(integer.minimum(sizes.add(byte, 1), sizes.add(count, -1)))
+        following = scalar.size(byte) < scalar.size(count - 1)
+        behind = load(integer.minimum(byte + 1, count - 1))
         upper = scalar.select(following, scalar.cast(behind, UINT16), 0)
         whole = whole | scalar.binary("shl", upper, 8)
     moved = scalar.binary("shr", whole, scalar.cast(scalar.size(shift), UINT16))
@@ -93,11 +93,11 @@ def _in_eight_bits(a: Tensor, depth: int, block: int) -> _Left:
     blocks = -(-depth // block)
 
     def number(row: tuple[Dim, ...], group: Dim, inner: Dim) -> Scalar:
-        k = sizes.add(sizes.multiply(group, block), inner)
+        k = group * block + inner
         value = scalar.cast(scalar.load(a, (*row, k)), FLOAT)
         if depth % block == 0:
             return value
-        return scalar.select(scalar.compare("lt", scalar.size(k), scalar.size(depth)), value, 0.0)
+        return scalar.select(scalar.size(k) < scalar.size(depth), value, 0.0)
 
     shape = (*a.shape[:-1], blocks, block)
     x = compute(shape, lambda *at: number(at[:-2], at[-2], at[-1]))
@@ -232,7 +232,7 @@ def mat_mul_fp_q4(a: Tensor, b: Tensor, shape: Tensor, *, blk_quant_type: int = 
     packed = reshape(b, (columns, blocks, each))
 
     def weight(n: Dim, k: Dim) -> Scalar:
-        block, inner = integer.floordiv(k, _Q4_BLOCK), integer.modulo(k, _Q4_BLOCK)
+        block, inner = k // _Q4_BLOCK, k % _Q4_BLOCK
 
         def byte(place: Dim) -> Scalar:
             return scalar.load(packed, (n, block, place))
@@ -240,8 +240,8 @@ def mat_mul_fp_q4(a: Tensor, b: Tensor, shape: Tensor, *, blk_quant_type: int = 
         bits = scalar.cast(byte(0), UINT32)
         for place in range(1, _SCALE_BYTES):
             bits = bits | scalar.binary("shl", scalar.cast(byte(place), UINT32), 8 * place)
-        both = byte(sizes.add(integer.modulo(inner, _Q4_BLOCK // 2), first))
-        is_upper = scalar.compare("ge", scalar.size(inner), _Q4_BLOCK // 2)
+        both = byte(integer.modulo(inner, _Q4_BLOCK // 2) + first)
+        is_upper = scalar.size(inner) >= _Q4_BLOCK // 2
         code = scalar.select(is_upper, scalar.binary("shr", both, 4), both & 0xF)
         offset = scalar.cast(byte(_SCALE_BYTES), FLOAT) if more else scalar.constant(8.0, FLOAT)
         return (scalar.cast(code, FLOAT) - offset) * scalar.bitcast(bits, FLOAT)
@@ -292,9 +292,9 @@ def mat_mul_bnb4(
     wide = accumulator(a.dtype)
 
     def weight(n: Dim, k: Dim) -> Scalar:
-        place = sizes.add(sizes.multiply(n, K), k)
-        byte = scalar.load(codes, (integer.floordiv(place, 2),))
-        first = scalar.compare("eq", scalar.size(integer.modulo(place, 2)), 0)
+        place = n * K + k
+        byte = scalar.load(codes, (place // 2,))
+        first = scalar.compare("eq", scalar.size(place % 2), 0)
         code = scalar.select(first, scalar.binary("shr", byte, 4), byte & 15)
         value = scalar.constant(_BNB4[quant_type][15], wide)
         for number in range(14, -1, -1):
@@ -329,7 +329,7 @@ def gather_block_quantized(
     gathered = normalise_axis(gather_axis, data.rank, where)
     blocked = normalise_axis(quantize_axis, data.rank, where)
     each = 8 // bits if packed else 1
-    table = (*data.shape[:-1], sizes.multiply(data.shape[-1], each))
+    table = (*data.shape[:-1], data.shape[-1] * each)
     block: Dim = block_size or table[blocked]
     last = data.rank - 1
     for axis, (got, extent) in enumerate(zip(scales.shape, table, strict=True)):

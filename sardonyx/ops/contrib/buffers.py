@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -38,10 +38,10 @@ def in_buffer(where_: str, past: Tensor, new: Tensor, before: Dim) -> Tensor:
     batch, heads, room, size = past.shape
     length = new.shape[2]
     assume_shape(past.shape, (batch, new.shape[1], room, new.shape[3]), where_, "The past")
-    assume_at_most(sizes.add(before, length), room, where_, "The past has no room")
+    assume_at_most(before + length, room, where_, "The past has no room")
 
     def body(b: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
-        at = scalar.size(sizes.add(place, sizes.multiply(before, -1)))
+        at = scalar.size(place - before)
         is_new = (at >= 0) & (at < scalar.size(length))
         added = scalar.load(new, (b, head, scalar.as_index(at, length), d))
         return scalar.select(is_new, added, scalar.load(past, (b, head, place, d)))
@@ -69,14 +69,14 @@ def used_cache(
         beam_width: How many beams there are; another number is a fault.
     """
     batch, heads, _, size = cache.shape
-    total = sizes.add(before, new)
+    total = before + new
     if indirection is None:
         return slice_axis(cache, 2, 0, total)
     if indirection.rank != 3:
         what = "cache_indirection must have three axes"
         raise InvalidGraph(message(where_, what, got=str(list(indirection.shape))))
     beams = indirection.shape[1]
-    assume_equal(batch, sizes.multiply(indirection.shape[0], beams), where_, "cache_indirection")
+    assume_equal(batch, indirection.shape[0] * beams, where_, "cache_indirection")
     assume_at_most(before, indirection.shape[2], where_, "cache_indirection has too few places")
     width = None if beam_width is None else scalar.load(scalar_of(beam_width, where_), ())
     is_step = scalar.compare("eq", scalar.size(new), 1)
@@ -84,14 +84,14 @@ def used_cache(
     def body(row: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
         group, beam = integer.floordiv(row, beams), integer.modulo(row, beams)
         given = scalar.load(indirection, (group, beam, place))
-        is_old = scalar.compare("lt", scalar.size(place), scalar.size(before)) & is_step
+        is_old = (scalar.size(place) < scalar.size(before)) & is_step
         source = scalar.select(is_old, scalar.cast(given, INT64), scalar.size(beam))
         if width is not None:
             source = with_checks(
                 source, checks_of(scalar.check_range(width, "beam_width", beams, beams))
             )
         chosen = row_in(source, "cache_indirection", beams)
-        origin = sizes.add(sizes.multiply(group, beams), chosen)
+        origin = group * beams + chosen
         return scalar.load(cache, (origin, head, place, d))
 
     return compute((batch, heads, total, size), body)

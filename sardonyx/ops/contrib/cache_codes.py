@@ -57,7 +57,7 @@ class CacheCodes:
 
     def _scale_at(self, head: Dim, d: Dim) -> Scalar:
         assert self.scale is not None  # noqa: S101 - narrows the type for the checker
-        at = sizes.add(sizes.multiply(head, self.size), d) if self.by_channel else 0
+        at = head * self.size + d if self.by_channel else 0
         return scalar.load(self.scale, (at,))
 
 
@@ -86,6 +86,6 @@ def codes_of(
         what = "Quantised caches of this type are not supported"
         raise errors.NotImplemented(message(where, what, expected="int8", got=cache.dtype.name))
     by_channel = kind == _KINDS[2]
-    count = sizes.multiply(heads, size) if by_channel else 1
+    count = heads * size if by_channel else 1
     assume_equal(sizes.product(scale.shape), count, where, "The scale of a cache has another size")
     return CacheCodes(scale.reshape(count), by_channel, size)

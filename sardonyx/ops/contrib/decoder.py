@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -64,11 +64,8 @@ def decoder_masked_multi_head_attention(
     A cache_indirection says for each beam and place which beam the key there is from.
     """
     if key is None:
-        third = integer.floordiv(query.shape[2], 3)
-        query, key, value = (
-            slice_axis(query, 2, sizes.multiply(third, n), sizes.multiply(third, n + 1))
-            for n in range(3)
-        )
+        third = query.shape[2] // 3
+        query, key, value = (slice_axis(query, 2, third * n, third * (n + 1)) for n in range(3))
     if value is None:
         raise InvalidGraph(message(_MASKED, "It has keys, but no values"))
     crosses = key.rank == 4
@@ -93,13 +90,13 @@ def decoder_masked_multi_head_attention(
         keys, values = (
             used_cache(_MASKED, x, before, total, cache_indirection, beam_width) for x in filled
         )
-        present, total = filled, sizes.add(before, total)
+        present, total = filled, before + total
     elif not crosses:
         present = keys, values
     shape = (*queries.shape[:3], total)
     changes: list[Change] = []
     if mask_index is not None:
-        before = sizes.add(total, sizes.multiply(queries.shape[2], -1))
+        before = total - queries.shape[2]
         changes.append(masked(mask_index, shape, before, mask_filter_value, _MASKED))
     if attention_bias is not None:
         changes.append(added_bias(attention_bias, shape, _MASKED))
@@ -145,7 +142,7 @@ def sparse_attention(
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 1)
     room = 0 if past_key is None else past_key.shape[2]
     what = "total_sequence_length is more than the past and the new keys"
-    assume_at_most(total, sizes.add(room, length), where, what)
+    assume_at_most(total, room + length, where, what)
     assume_shape(lengths.shape, (batch,), where, "key_total_sequence_lengths")
 
     prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
@@ -183,17 +180,16 @@ def sparse_attention(
 def _blocks(where: str, rows: Tensor, columns: Tensor, size: int, room: Dim) -> Tensor:
     """Whether a block of queries sees a block of keys: (layouts, blocks, blocks), 0 or 1."""
     assume_equal(rows.shape[0], columns.shape[0], where, "The numbers of layouts differ")
-    wide = sizes.add(rows.shape[1], -1)
+    wide = rows.shape[1] - 1
     listed = columns.shape[1]
     shape = (rows.shape[0], wide, integer.ceildiv(room, size))
     layout, row, block = indices(shape)
     (k,) = reduced_indices((listed,))
     place = scalar.size(k)
     first, behind = (
-        scalar.load(ranged(rows, "block_row_indices", 0, listed), (layout, sizes.add(row, n)))
-        for n in (0, 1)
+        scalar.load(ranged(rows, "block_row_indices", 0, listed), (layout, row + n)) for n in (0, 1)
     )
-    last = sizes.add(wide, -1)
+    last = wide - 1
     column = scalar.load(ranged(columns, "block_col_indices", -1, last), (layout, k))
     hit = (place >= first) & (place < behind) & scalar.compare("eq", column, scalar.size(block))
     return make_reduce(shape, (listed,), "max", scalar.cast(hit, INT64), INT64)

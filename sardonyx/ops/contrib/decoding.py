@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.ops.core.contents import contents
@@ -62,12 +61,10 @@ def _holding(source: Tensor, predicted: Tensor, place: Tensor) -> Tensor:
     """The predicted tokens up to the first that differs from the source, with it."""
     (length,), count = source.shape, predicted.shape[0]
     (begin,) = contents(place, "prev_suffix_match_idx", 0, length)
-    rest = sizes.add(length, sizes.multiply(begin, -1))
-    assume_equal(count, sizes.add(rest, 1), _DETECTOR, "pred_tokens must be one more than the rest")
+    rest = length - begin
+    assume_equal(count, rest + 1, _DETECTOR, "pred_tokens must be one more than the rest")
     (at,) = reduced_indices((rest,))
-    same = scalar.compare(
-        "eq", scalar.load(predicted, (at,)), scalar.load(source, (sizes.add(begin, at),))
-    )
+    same = scalar.compare("eq", scalar.load(predicted, (at,)), scalar.load(source, (begin + at,)))
     first = scalar.select(same, scalar.size(rest), scalar.size(at))
     kept = make_reduce((1,), (rest,), "min", first, INT64)
     # Nothing to compare gives the largest number.
@@ -75,7 +72,7 @@ def _holding(source: Tensor, predicted: Tensor, place: Tensor) -> Tensor:
         (1,), lambda k: scalar.binary("min", scalar.load(kept, (k,)), scalar.size(rest))
     )
     (differs,) = contents(least, "The number of tokens that hold", 0, rest)
-    return slice_axis(predicted, 0, 0, sizes.add(differs, 1))
+    return slice_axis(predicted, 0, 0, differs + 1)
 
 
 def _end_of_match(source: Tensor, tokens: Tensor, least: int, most: int) -> Tensor:
@@ -85,8 +82,8 @@ def _end_of_match(source: Tensor, tokens: Tensor, least: int, most: int) -> Tens
     """
     length, count = source.shape[0], tokens.shape[0]
     (place,), (back,) = indices((length,)), reduced_indices((most,))
-    behind, last = sizes.add(place, sizes.multiply(back, -1)), sizes.add(count, -1)
-    mine = sizes.add(last, sizes.multiply(back, -1))
+    behind, last = place - back, count - 1
+    mine = last - back
 
     # Where one of them is outside, what the other loads does not count.
     there = (scalar.size(behind) >= 0) & (scalar.size(mine) >= 0)
@@ -98,6 +95,6 @@ def _end_of_match(source: Tensor, tokens: Tensor, least: int, most: int) -> Tens
     once = equal(cast(longest, INT64).sum(0, keepdims=True), 1) & (best >= least)
     end = compute(
         (length,),
-        lambda k: scalar.select(scalar.load(longest, (k,)), scalar.size(sizes.add(k, 1)), -1),
+        lambda k: scalar.select(scalar.load(longest, (k,)), scalar.size(k + 1), -1),
     )
     return where(once, end.max(0, keepdims=True), -1)

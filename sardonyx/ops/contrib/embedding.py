@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sardonyx.base import integer
 from sardonyx.base.dtypes import DOUBLE, FLOAT, INT32, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -147,7 +146,7 @@ def relative_position_bias(
     queries, keys = (
         contents(reshape(x, (1,)), "A length", 0)[0] for x in (query_length, key_length)
     )
-    buckets = scalar.size(integer.floordiv(count, 2) if is_bidirectional else count)
+    buckets = scalar.size(count // 2 if is_bidirectional else count)
     exact = scalar.binary("div", buckets, 2)
 
     def bucket(i: Dim, j: Dim) -> Scalar:

@@ -207,9 +207,9 @@ class Mixture:
         if self.fusion not in (1, 2) or other is not None:
             what = f"There is no swiglu_fusion {self.fusion} with these layers"
             raise InvalidGraph(message(self.where, what))
-        width = integer.floordiv(inner.shape[2], 2)
+        width = inner.shape[2] // 2
         if self.fusion == 2:
-            end = sizes.multiply(width, 2)
+            end = width * 2
             return slice_axis(inner, 2, 0, width), slice_axis(inner, 2, width, end)
         shape = (*inner.shape[:2], width)
 
@@ -303,7 +303,7 @@ def _packed(
         what = f"Weights of {bits} bits need bytes along three axes, and scales"
         raise InvalidGraph(message(where, what, got=f"{weights.dtype}{list(weights.shape)}"))
     experts, rows, count = weights.shape
-    columns = sizes.multiply(count, 8 // bits)
+    columns = count * (8 // bits)
     blocks = integer.ceildiv(columns, block) if block else 1
     wanted = (experts, rows, blocks) if scales.rank == 3 else (experts, rows)
     assume_shape(scales.shape, wanted, where, "A tensor of scales")
@@ -312,7 +312,7 @@ def _packed(
 
     if zeros is not None:
         each = (experts, rows) if zeros.rank == 2 else (experts, rows, blocks)
-        packed = integer.ceildiv(sizes.multiply(each[-1], bits), 8)
+        packed = integer.ceildiv(each[-1] * bits, 8)
         assume_shape(zeros.shape, (*each[:-1], packed), where, "A tensor of zero points")
 
     def zero(e: Dim, n: Dim, part: Dim) -> Scalar:

@@ -140,10 +140,10 @@ def _bits_of(mask: Tensor) -> Tensor:
     """A mask, 32 elements in a word, the first in its lowest bit."""
     count = sizes.product(mask.shape)
     flat = reshape(mask, (count,))
-    words = integer.floordiv(sizes.add(count, _WORD - 1), _WORD)
+    words = (count + (_WORD - 1)) // _WORD
     (word,), (bit,) = indices((words,)), reduced_indices((_WORD,))
-    place = sizes.add(sizes.multiply(word, _WORD), bit)
-    inside = scalar.compare("lt", scalar.size(place), scalar.size(count))
+    place = word * _WORD + bit
+    inside = scalar.size(place) < scalar.size(count)
     kept = scalar.select(inside, scalar.load(flat, (place,)), scalar.constant(False, dtypes.BOOL))
     one = scalar.cast(kept, dtypes.UINT32)
     moved = scalar.binary("shl", one, scalar.cast(scalar.size(bit), dtypes.UINT32))
@@ -239,14 +239,14 @@ def mat_mul_block_quantized_fp4_weight(
 ) -> Tensor:
     """A product with weights of 4 bits, two in a byte, (N, K / 2), blocks of which have scales."""
     where = "MatMulBlockQuantizedFp4Weight"
-    columns, depth = b.shape[0], sizes.multiply(b.shape[1], 2)
+    columns, depth = b.shape[0], b.shape[1] * 2
     blocks = _blocks(where, a, depth, block_size)
     assume_shape(weight_scale.shape, (columns, blocks), where, "weight_scale")
     whole = cast(scalar_of(weight_scale_2, where), FLOAT)
 
     def weight(n: Dim, k: Dim) -> Scalar:
-        byte = scalar.load(b, (n, integer.floordiv(k, 2)))
-        shift = scalar.cast(scalar.size(sizes.multiply(integer.modulo(k, 2), 4)), dtypes.UINT8)
+        byte = scalar.load(b, (n, k // 2))
+        shift = scalar.cast(scalar.size(k % 2 * 4), dtypes.UINT8)
         code = scalar.binary("shr", byte, shift) & 15
         given = scalar.load(weight_scale, (n, integer.floordiv(k, block_size)))
         factor = scalar.cast(scalar.bitcast(given, FLOAT8E4M3FN), FLOAT) * scalar.load(whole, ())
@@ -263,7 +263,7 @@ def _fp4(code: Scalar) -> Scalar:
     shift = scalar.select(small, 0, exponent - 1)
     halves = scalar.binary("shl", scalar.select(small, mantissa, mantissa + 2), shift)
     value = scalar.cast(halves, FLOAT) * 0.5
-    return scalar.select(scalar.compare("ge", code, 8), -value, value)
+    return scalar.select(code >= 8, -value, value)
 
 
 @op("MatMulBlockQuantizedFp8Weight", 1, domain=DOMAIN)
@@ -298,7 +298,7 @@ def _blocks(where: str, a: Tensor, depth: Dim, block_size: int) -> Dim:
     if block_size < 1 or not a.rank:
         raise InvalidGraph(message(where, f"There are no blocks of {block_size}, or A has no axes"))
     assume_equal(a.shape[-1], depth, where, "The width of A is not K")
-    return integer.floordiv(sizes.add(depth, block_size - 1), block_size)
+    return integer.floordiv(depth + (block_size - 1), block_size)
 
 
 def _weighted(

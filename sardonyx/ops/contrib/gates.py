@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import errors, integer, sizes
+from sardonyx.base import errors, integer
 from sardonyx.base.dtypes import FLOAT
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -146,11 +146,11 @@ def gated_relative_position_bias(
     _refuse_rank(where, "query_layer", query, 3)
     heads = split_heads(query + query_bias, num_heads, where)
     both = matmul(heads, weight) + bias
-    half = integer.floordiv(both.shape[3], 2)
-    assume_equal(both.shape[3], sizes.multiply(half, 2), where, "The width of the weight is odd")
+    half = both.shape[3] // 2
+    assume_equal(both.shape[3], half * 2, where, "The width of the weight is odd")
     wide = cast(both, accumulator(query.dtype))
     update, reset = (
-        sigmoid(slice_axis(wide, 3, begin, sizes.add(begin, half)).sum(-1, keepdims=True))
+        sigmoid(slice_axis(wide, 3, begin, begin + half).sum(-1, keepdims=True))
         for begin in (0, half)
     )
     gate = update * (reset * cast(eco_a, wide.dtype) - 1.0) + 2.0
@@ -168,7 +168,7 @@ def _grouped(where: str, x: Tensor, branches: int) -> Tensor:
     if not branches:
         return x
     width = integer.floordiv(x.shape[-1], branches)
-    assume_equal(sizes.multiply(width, branches), x.shape[-1], where, "The streams do not fit")
+    assume_equal(width * branches, x.shape[-1], where, "The streams do not fit")
     return reshape(x, (*x.shape[:-1], branches, width))
 
 
@@ -192,7 +192,7 @@ def _of_branches(where: str, scale: Tensor, branches: Dim, width: Dim) -> Tensor
     """A flat scale by branch, if it has more numbers than one of them."""
     if scale.shape[0] == width:
         return scale
-    assume_equal(scale.shape[0], sizes.multiply(branches, width), where, "The scale does not fit")
+    assume_equal(scale.shape[0], branches * width, where, "The scale does not fit")
     return reshape(scale, (branches, width))
 
 
@@ -216,7 +216,7 @@ def _gates(where: str, gates: Tensor, shape: Sequence[Dim]) -> Tensor:
     _refuse_rank(where, "the gates", gates, len(shape) - 1)
     if gates.shape[-1] == shape[-2]:
         return unsqueeze(wide, (gates.rank,))
-    whole = sizes.multiply(shape[-2], shape[-1])
+    whole = shape[-2] * shape[-1]
     assume_equal(gates.shape[-1], whole, where, "The gates do not fit")
     return reshape(wide, tuple(shape))
 
@@ -284,7 +284,7 @@ def m_rotary_embedding(
     assume_shape(positions.shape, (3, x.shape[0], x.shape[-2]), where, "position_ids")
     assume_equal(sum(mrope_section), cosine.shape[1], where, "The sections do not fill a cache")
     if x.rank == 3 and not num_heads:
-        width = rotary_embedding_dim or sizes.multiply(cosine.shape[1], 2)
+        width = rotary_embedding_dim or cosine.shape[1] * 2
         count = integer.floordiv(x.shape[2], width)
         num_heads = count if isinstance(count, int) else 0
     time, height, wide = mrope_section
@@ -292,7 +292,7 @@ def m_rotary_embedding(
     def stream(pair: Dim) -> Scalar:
         at = scalar.size(pair)
         if mrope_layout:
-            turn = scalar.size(integer.modulo(pair, 3))
+            turn = scalar.size(pair % 3)
             down = scalar.compare("eq", turn, 1) & (at < height * 3)
             along = scalar.compare("eq", turn, 2) & (at < wide * 3)
         else:

@@ -77,7 +77,7 @@ def group_query_attention(
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 1)
     room: Dim = 0 if past_key is None else past_key.shape[2]
     what = "total_sequence_length is more than the past and the new keys"
-    assume_at_most(total, sizes.add(room, new_keys.shape[2]), where_, what)
+    assume_at_most(total, room + new_keys.shape[2], where_, what)
     lengths, begins = lengths_of(where_, seqlens_k, batch, length, total, room)
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
@@ -142,7 +142,7 @@ def turned(
             at = _position(position_ids, b, position, length, total)
         return scalar.load(cache, (row_in(at, name, cache.shape[0]), pair))
 
-    width = sizes.multiply(cosine.shape[1], 2)
+    width = cosine.shape[1] * 2
     some = 0 if integer.known_equal(width, size) else width
     return rotate(x, cosine, sine, angle, None, some, interleaved)
 
@@ -183,10 +183,10 @@ def lengths_of(
     what = "There are fewer keys in all than new ones"
     assume_at_most(length, integer.maximum(room, total), where_, what)
     flat = reshape(lengths, (batch,))
-    before = sizes.add(1, sizes.multiply(length, -1))
+    before = 1 - length
     is_prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
-    lowest = scalar.select(is_prompt, 0, scalar.size(sizes.multiply(before, -1)))
-    lasts = ranged(flat, "seqlens_k", lowest, sizes.add(integer.maximum(room, total), -1))
+    lowest = scalar.select(is_prompt, 0, scalar.size(-before))
+    lasts = ranged(flat, "seqlens_k", lowest, integer.maximum(room, total) - 1)
 
     def begin(b: Dim) -> Scalar:
         last = scalar.load(lasts, (b,))
@@ -218,7 +218,7 @@ def cache_of(where_: str, past: Tensor | None, new: Tensor, begins: Tensor, tota
         added = scalar.load(new, (b, head, index, d))
         if past is None:
             return scalar.select(is_new, added, 0.0)
-        is_old = scalar.compare("lt", scalar.size(position), scalar.size(room))
+        is_old = scalar.size(position) < scalar.size(room)
         old = scalar.select(is_old, scalar.load(past, (b, head, position, d)), 0.0)
         return scalar.select(is_new, added, old)
 
@@ -229,7 +229,7 @@ def _within(change: Change, total: Dim) -> Change:
     """A change of scores of the first `total` keys."""
 
     def kept(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
-        used = scalar.compare("lt", scalar.size(j), scalar.size(total))
+        used = scalar.size(j) < scalar.size(total)
         return scalar.select(used, change(score, b, head, i, j), score)
 
     return kept

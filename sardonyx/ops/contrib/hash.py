@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base import dtypes, integer
 from sardonyx.base.dtypes import INT32, INT64, STRING, UINT32, UINT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -103,24 +103,22 @@ def n_gram_hash_mapping(
     def history(b: Dim, place: Dim) -> Scalar:
         """The id at a place, counted from the first of the past."""
         old = missing if past_ids is None else scalar.load(past_ids, (b, place))
-        new = scalar.load(ids, (b, sizes.add(place, -behind)))
+        new = scalar.load(ids, (b, place - behind))
         return scalar.select(scalar.size(place) < behind, old, new)
 
     def parted(b: Dim, at: Dim) -> Scalar:
         """Whether a token is of another segment than the one before."""
         if segment_ids is None:
             return scalar.constant(False, dtypes.BOOL)
-        mine, before = (
-            scalar.load(segment_ids, (b, integer.maximum(sizes.add(at, -n), 0))) for n in (0, 1)
-        )
+        mine, before = (scalar.load(segment_ids, (b, integer.maximum(at - n, 0))) for n in (0, 1))
         # Between the past and the first token there is no boundary.
         return scalar.compare("ne", mine, before) & (scalar.size(at) >= 1)
 
     def run(b: Dim, token: Dim) -> list[_Before]:
         return [
             _Before(
-                history(b, sizes.add(token, behind - shift)),
-                parted(b, sizes.add(token, 1 - shift)) if shift else None,
+                history(b, token + (behind - shift)),
+                parted(b, token + (1 - shift)) if shift else None,
             )
             for shift in range(max_ngram_size)
         ]
@@ -132,7 +130,7 @@ def n_gram_hash_mapping(
     result = compute((batch, length, heads), hashed)
 
     def present(b: Dim, place: Dim) -> Scalar:
-        return history(b, sizes.add(place, length))
+        return history(b, place + length)
 
     return result, compute((batch, behind), present)
 
@@ -222,7 +220,7 @@ def varlen_n_gram_hash_mapping(
     if past_segment_ids is not None and segment_ids is None:
         raise InvalidGraph(message(where, "It has past_segment_ids, but no segment_ids"))
     (tokens,), behind = ids.shape, max_ngram_size - 1
-    batch, heads = sizes.add(starts.shape[0], -1), behind * n_head_per_ngram
+    batch, heads = starts.shape[0] - 1, behind * n_head_per_ngram
     for x, wanted, name in (
         (vocab_sizes, (heads,), "vocab_sizes"), (head_offsets, (heads,), "head_offsets"),
         (past_ids, (batch, behind), "past_ids"), (segment_ids, (tokens,), "segment_ids"),
@@ -272,7 +270,7 @@ def varlen_n_gram_hash_mapping(
     result = compute((tokens, heads), hashed)
 
     def length(b: Dim) -> Scalar:
-        return start_of(starts, sizes.add(b, 1)) - start_of(starts, b)
+        return start_of(starts, b + 1) - start_of(starts, b)
 
     def last(value: Callable[[Dim, Scalar], Scalar]) -> Tensor:
         """Those of the last places of each request."""
@@ -286,8 +284,8 @@ def varlen_n_gram_hash_mapping(
 
         def captured(b: Dim, slot: Dim, k: Dim) -> Scalar:
             most = scalar.binary("min", scalar.load(counts, (b,)), length(b))
-            there = scalar.compare("lt", scalar.size(slot), most)
-            local = scalar.size(sizes.add(sizes.add(slot, k), 1 - behind))
+            there = scalar.size(slot) < most
+            local = scalar.size(slot + k + (1 - behind))
             return scalar.select(there, token_at(b, local), scalar.constant(pad_id, ids.dtype))
 
         updates = compute((batch, state_update_capacity, behind), captured)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -110,7 +110,7 @@ def sparse_attention_indexer(
         raise InvalidGraph(message(_NAME, what, got=got))
     query, key = split_key(policy, query, key, size)
     batch, length = query.shape[:2]
-    width = size if policy.is_tokens else sizes.multiply(size, 2)
+    width = size if policy.is_tokens else size * 2
     assume_shape(key_norm_weight.shape, (size,), _NAME, "key_norm_weight")
     assume_shape(key.shape, (batch, length, width), _NAME, "key")
     assume_shape(past_key.shape, (batch, past_key.shape[1], size), _NAME, "past_key")
@@ -172,8 +172,8 @@ def _continued(past: Tensor, new: Tensor, before: Dim, in_place: bool) -> Tensor
 def _scores(policy: IndexPolicy, queries: Tensor, keys: Tensor, weights: Tensor | None) -> Tensor:
     """Scores (batch * length, entries) of queries (batch, length, heads, size)."""
     batch, length, heads, size = queries.shape
-    rows = sizes.multiply(batch, length)
-    flat = reshape(queries, (batch, sizes.multiply(length, heads), size))
+    rows = batch * length
+    flat = reshape(queries, (batch, length * heads, size))
     each = matmul(flat * scale_of(policy, size), transpose(keys, (0, 2, 1)))
     shared = None if weights is None else reshape(weights, (rows, heads))
     return total_scores(policy, reshape(each, (rows, heads, keys.shape[1])), shared)
@@ -183,7 +183,7 @@ def _hidden(scores: Tensor, seen: Callable[[Dim], Scalar]) -> Tensor:
     """Scores of the first entries alone, of as many as a row sees."""
 
     def body(row: Dim, entry: Dim) -> Scalar:
-        inside = scalar.compare("lt", scalar.size(entry), seen(row))
+        inside = scalar.size(entry) < seen(row)
         return scalar.select(inside, scalar.load(scores, (row, entry)), float("-inf"))
 
     return compute(scores.shape, body)
@@ -198,7 +198,7 @@ def _tokens(
 ) -> Tensor:  # fmt: skip
     """Tokens of the best blocks; blocks are made of the tokens that are seen, without gaps."""
     batch, length, _, size = queries.shape
-    total, ratio = sizes.add(before, length), policy.ratio
+    total, ratio = before + length, policy.ratio
     blocks = integer.floordiv(total, ratio)
     order, counts, every = None, None, with_one_more(present, 1)
     if mask is not None:
@@ -211,22 +211,22 @@ def _tokens(
         return scalar.load(order, (b, row_of(number, order.shape[1])))
 
     def seen(row: Dim) -> Scalar:
-        at = sizes.add(before, integer.modulo(row, length))
+        at = before + integer.modulo(row, length)
         if counts is None:
-            return scalar.size(sizes.add(at, 1))
+            return scalar.size(at + 1)
         return scalar.load(counts, (integer.floordiv(row, length), at))
 
     def key(b: Dim, block: Dim, inside: Dim, d: Dim) -> Scalar:
-        number = scalar.size(sizes.add(sizes.multiply(block, ratio), inside))
+        number = scalar.size(block * ratio + inside)
         place = row_of(token(b, number), every.shape[1])
         return scalar.cast(scalar.load(every, (b, place, d)), FLOAT)
 
     pooled = mean(compute((batch, blocks, ratio, size), key), (2,))
     keys = turns.turn(
         normal(policy, pooled, weight),
-        lambda at: (at[0], token(at[0], scalar.size(sizes.multiply(at[1], ratio)))),
+        lambda at: (at[0], token(at[0], scalar.size(at[1] * ratio))),
     )
-    turned = turns.turn(queries, lambda at: (at[0], scalar.size(sizes.add(before, at[1]))), ROTARY)
+    turned = turns.turn(queries, lambda at: (at[0], scalar.size(before + at[1])), ROTARY)
     scores = _scores(policy, turned, keys, None)
     chosen = best(policy, _hidden(scores, lambda row: scalar.binary("div", seen(row), ratio)))
     places, _ = selected_tokens(
@@ -251,7 +251,7 @@ def _visible(mask: Tensor) -> tuple[Tensor, Tensor]:
         return scalar.select(is_request, scalar.size(b), rank)
 
     places = compute((batch, total, 2), place)
-    wider = constant(0, INT64, (batch, sizes.add(total, 1)))
+    wider = constant(0, INT64, (batch, total + 1))
     order = scatter_nd(wider, places, compute(mask.shape, lambda b, t: scalar.size(t)))
     return order, counts
 
@@ -282,34 +282,34 @@ class _Windows:
             concat([old, new], 1) for old, new in zip(former, (key, gate), strict=True)
         )
         #: Where the first window that is not compressed begins.
-        self.first = sizes.multiply(integer.floordiv(waiting, ratio), ratio)
-        open_tokens = sizes.add(sizes.add(waiting, length), sizes.multiply(self.first, -1))
+        self.first = integer.floordiv(waiting, ratio) * ratio
+        open_tokens = waiting + length - self.first
         self.count = integer.floordiv(open_tokens, ratio)
 
     def compressed(self, turns: RotaryTables, bias: Tensor, weight: Tensor, before: Dim) -> Tensor:
         """The entries of windows that are complete now, (batch, windows, size) in float32."""
         policy, ratio = self.policy, self.policy.ratio
-        size = integer.floordiv(self.width, 2)
+        size = self.width // 2
 
         def element(
             is_value: bool, b: Dim, window: Dim, slot: Dim, channel: Dim
         ) -> tuple[Scalar, Scalar]:
             source = with_one_more(self.keys if is_value else self.gates, 1)
-            at = sizes.add(self.first, sizes.multiply(sizes.add(window, -1), ratio))
-            place = scalar.size(sizes.add(at, slot))
+            at = self.first + (window - 1) * ratio
+            place = scalar.size(at + slot)
             found = scalar.load(source, (b, row_of(place, source.shape[1]), channel))
             return scalar.cast(found, FLOAT), place >= 0
 
         pooled = pooled_windows(policy, (self.batch, self.count, size), element, bias)
 
         def place(at: tuple[Dim, ...]) -> tuple[Dim, Scalar]:
-            return at[0], scalar.size(sizes.multiply(sizes.add(before, at[1]), ratio))
+            return at[0], scalar.size((before + at[1]) * ratio)
 
         return turns.turn(normal(policy, pooled, weight), place)
 
     def kept(self) -> Tensor:
         """The buffer for next time: the last complete window of these, and what is behind it."""
-        last = sizes.add(self.first, sizes.multiply(sizes.add(self.count, -1), self.policy.ratio))
-        start = sizes.multiply(integer.minimum(self.count, 1), last)
+        last = self.first + (self.count - 1) * self.policy.ratio
+        start = integer.minimum(self.count, 1) * last
         both = (slice_axis(x, 1, start, x.shape[1]) for x in (self.keys, self.gates))
         return concat([unsqueeze(x, (0,)) for x in both], 0)

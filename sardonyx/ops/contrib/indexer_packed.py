@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import BOOL, FLOAT, INT32, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -92,8 +92,8 @@ def packed_sparse_attention_indexer(
     size, tokens = query_norm_weight.shape[0], query.shape[0]
     query, key = split_key(policy, query, key, size)
     queries = heads_of(policy, query, query_norm_weight)
-    batch = sizes.add(starts.shape[0], -1)
-    width = size if policy.is_tokens else sizes.multiply(size, 2)
+    batch = starts.shape[0] - 1
+    width = size if policy.is_tokens else size * 2
     waiting = (batch, 2 * compress_ratio - 1, width)
     for x, wanted, name in (
         (key, (tokens, width), "key"), (key_norm_weight, (size,), "key_norm_weight"),
@@ -144,7 +144,7 @@ def packed_sparse_attention_indexer(
         return usable(token, entries_seen(policy, position(token), whole))
 
     def hidden(token: Dim, entry: Dim) -> Scalar:
-        inside = scalar.compare("lt", scalar.size(entry), entries(token))
+        inside = scalar.size(entry) < entries(token)
         return scalar.select(inside, scalar.load(scores, (token, entry)), float("-inf"))
 
     chosen = best(policy, compute(scores.shape, hidden))
@@ -223,7 +223,7 @@ def _plan(
 
     def consistent(b: Dim) -> Scalar:
         """Whether offsets and lengths are what they can be."""
-        begin, end = start_of(starts, b), start_of(starts, sizes.add(b, 1))
+        begin, end = start_of(starts, b), start_of(starts, b + 1)
         whole = scalar.compare("eq", start_of(starts, 0), 0) & scalar.compare(
             "eq", start_of(starts, batch), scalar.size(tokens)
         )
@@ -242,7 +242,7 @@ def _plan(
         return scalar.select(scalar.load(sound, (b,)), value, 0)
 
     def count(b: Dim) -> Scalar:
-        return start_of(starts, sizes.add(b, 1)) - start_of(starts, b)
+        return start_of(starts, b + 1) - start_of(starts, b)
 
     keys = compute((batch,), lambda b: safe(b, given(b, 0)))
     waiting = compute((batch,), lambda b: safe(b, given(b, 1)))
@@ -294,7 +294,7 @@ class _Waiting:
         plan = self.plan
 
         def body(b: Dim, slot: Dim, channel: Dim) -> Scalar:
-            there = scalar.compare("lt", scalar.size(slot), scalar.load(plan.left, (b,)))
+            there = scalar.size(slot) < scalar.load(plan.left, (b,))
             place = scalar.load(plan.kept, (b,)) + scalar.size(slot)
             used = there & scalar.load(plan.fits, (b,))
             return scalar.select(
@@ -310,12 +310,10 @@ def _entries(
 ) -> Tensor:  # fmt: skip
     """New keys (batch, as many as there may be, size) in float32."""
     batch, ratio = plan.keys.shape[0], policy.ratio
-    most = integer.maximum(integer.floordiv(sizes.add(plan.tokens, ratio - 1), ratio), 1)
+    most = integer.maximum(integer.floordiv(plan.tokens + (ratio - 1), ratio), 1)
 
     def place_in(b: Dim, window: Dim, slot: Dim) -> Scalar:
-        return scalar.load(plan.first, (b,)) + scalar.size(
-            sizes.add(sizes.multiply(window, ratio), slot)
-        )
+        return scalar.load(plan.first, (b,)) + scalar.size(window * ratio + slot)
 
     if gates is None or bias is None:
 
@@ -328,7 +326,7 @@ def _entries(
         def element(
             is_value: bool, b: Dim, window: Dim, slot: Dim, channel: Dim
         ) -> tuple[Scalar, Scalar]:
-            place = place_in(b, sizes.add(window, -1), slot)
+            place = place_in(b, window - 1, slot)
             found = (keys if is_value else gates).at(b, place, channel)
             return scalar.cast(found, FLOAT), place >= 0
 
@@ -387,10 +385,10 @@ def _updates(
     switch = None if active is None else scalar_of(active, _NAME)
 
     def body(b: Dim, slot: Dim, d: Dim) -> Scalar:
-        behind = scalar.load(plan.waiting, (b,)) + scalar.size(sizes.add(slot, 1))
-        count = start_of(plan.starts, sizes.add(b, 1)) - start_of(plan.starts, b)
+        behind = scalar.load(plan.waiting, (b,)) + scalar.size(slot + 1)
+        count = start_of(plan.starts, b + 1) - start_of(plan.starts, b)
         most = scalar.binary("min", scalar.cast(scalar.load(counts, (b,)), INT64), count)
-        used = scalar.compare("lt", scalar.size(slot), most) & scalar.load(plan.fits, (b,))
+        used = (scalar.size(slot) < most) & scalar.load(plan.fits, (b,))
         if switch is not None:
             used = used & scalar.compare("ne", scalar.load(switch, ()), 0)
         block = row_of(scalar.binary("div", behind, ratio) - 1, new.shape[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib.attention import DOMAIN, HIDDEN, attend
@@ -44,7 +43,7 @@ def longformer_attention(
         what = "It needs tokens of three axes, heads, and a window of at least one"
         raise InvalidGraph(message(_NAME, what, got=str(list(x.shape))))
     batch, length, width = x.shape
-    thrice = sizes.multiply(width, 3)
+    thrice = width * 3
     for tensor, wanted, name in (
         (weight, (width, thrice), "weight"), (bias, (thrice,), "bias"),
         (mask, (batch, length), "mask"), (global_weight, (width, thrice), "global_weight"),
@@ -63,7 +62,7 @@ def longformer_attention(
         return score + scalar.cast(scalar.load(mask, (b, j)), score.dtype)
 
     def near(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
-        apart = scalar.size(sizes.add(i, sizes.multiply(j, -1)))
+        apart = scalar.size(i - j)
         seen = ((apart <= window) & (apart >= -window)) | is_global(b, j)
         return scalar.select(seen, score, HIDDEN)
 
@@ -72,7 +71,7 @@ def longformer_attention(
         (weight, bias, [masked, near]), (global_weight, global_bias, [masked])
     ):  # fmt: skip
         product = matmul(x, weights) + added
-        ends = [sizes.multiply(width, k) for k in range(4)]
+        ends = [width * k for k in range(4)]
         parts = [
             split_heads(slice_axis(product, 2, ends[k], ends[k + 1]), num_heads, _NAME)
             for k in range(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import errors, quotients, sizes
+from sardonyx.base import errors, quotients
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.value import Value
@@ -102,7 +102,7 @@ def decoder_masked_self_attention(
     third = quotients.exact_quotient(product.shape[2], 3)
     if third is None:
         raise InvalidGraph(message(_SELF, "Queries, keys and values differ in width"))
-    ends = [sizes.multiply(third, k) for k in range(4)]
+    ends = [third * k for k in range(4)]
     queries, keys, values = (
         split_heads(slice_axis(product, 2, ends[k], ends[k + 1]), num_heads, _SELF)
         for k in range(3)
@@ -123,7 +123,7 @@ def decoder_masked_self_attention(
     keys, values = (
         used_cache(_SELF, x, before, 1, cache_indirection, beam_width) for x in (keys, values)
     )
-    total = sizes.add(before, 1)
+    total = before + 1
     shape = (*queries.shape[:3], total)
     changes: list[Change] = []
     if mask_index is not None:

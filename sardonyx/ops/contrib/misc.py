@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, errors, integer, sizes
+from sardonyx.base import dtypes, errors, integer
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -226,7 +226,7 @@ def crop_and_resize(
 
     def place(roi: Dim, axis: int, at: Dim) -> Scalar:
         low, high = (scalar.load(rois, (roi, axis + part)) for part in (0, 2))
-        last = scalar.cast(scalar.size(sizes.add(image[axis], -1)), x.dtype)
+        last = scalar.cast(scalar.size(image[axis] - 1), x.dtype)
         if crop[axis] == 1:
             return (low + high) * 0.5 * last
         step = (high - low) * last / float(crop[axis] - 1)
@@ -243,7 +243,7 @@ def crop_and_resize(
         y, z = place(roi, 0, i), place(roi, 1, j)
         inside: Scalar | None = None
         for value, extent in ((y, image[0]), (z, image[1])):
-            last = scalar.cast(scalar.size(sizes.add(extent, -1)), x.dtype)
+            last = scalar.cast(scalar.size(extent - 1), x.dtype)
             here = (value >= 0.0) & (value <= last)
             inside = here if inside is None else inside & here
 

@@ -63,7 +63,7 @@ def packed_multi_head_attention(
         parts = [query, key, value]
     widths = [p.shape[-1] for p in parts]
     if bias is not None:
-        assume_shape(bias.shape, (sizes.add(sizes.add(*widths[:2]), widths[2]),), where_, "bias")
+        assume_shape(bias.shape, (sizes.add(*widths[:2]) + widths[2],), where_, "bias")
         ends = [sizes.add(*widths[:2]), bias.shape[0]]
         cuts = zip((0, widths[0], ends[0]), (widths[0], *ends), strict=True)
         parts = [p + slice_axis(bias, 0, a, b) for p, (a, b) in zip(parts, cuts, strict=True)]
@@ -75,7 +75,7 @@ def _third(packed: Tensor, number: int) -> Tensor:
     tokens, heads, _, size = packed.shape
     assume_equal(packed.shape[2], 3, "PackedMultiHeadAttention", "The third axis is not of 3 parts")
     part = slice_axis(packed, 2, number, number + 1)
-    return reshape(part, (tokens, sizes.multiply(heads, size)))
+    return reshape(part, (tokens, heads * size))
 
 
 @op("PackedAttention", 1, domain=DOMAIN)
@@ -95,7 +95,7 @@ def packed_attention(
     where_ = "PackedAttention"
     assume_shape(bias.shape, weights.shape[1:], where_, "The bias")
     product = matmul(x, weights) + bias
-    each = integer.floordiv(product.shape[1], 3)
+    each = product.shape[1] // 3
     widths: Sequence[Dim] = tuple(qkv_hidden_sizes) or (each, each, each)
     if len(widths) != 3:
         what = "qkv_hidden_sizes has the wrong length"
@@ -103,8 +103,8 @@ def packed_attention(
     start: Dim = 0
     parts = []
     for width in widths:
-        parts.append(slice_axis(product, 1, start, sizes.add(start, width)))
-        start = sizes.add(start, width)
+        parts.append(slice_axis(product, 1, start, start + width))
+        start = start + width
     assume_equal(product.shape[1], start, where_, "The widths of queries, keys and values differ")
     return _attend_packed(where_, parts, token_offset, starts, attention_bias, num_heads, scale)
 
@@ -124,7 +124,7 @@ def _attend_packed(
         raise InvalidGraph(message(where_, what))
     batch, longest = token_offset.shape
     tokens = parts[0].shape[0]
-    assume_shape(starts.shape, (sizes.add(batch, 1),), where_, "cumulative_sequence_length")
+    assume_shape(starts.shape, (batch + 1,), where_, "cumulative_sequence_length")
     for part in parts[1:]:
         assume_equal(part.shape[0], tokens, where_, "Queries, keys and values differ in number")
     starts = rising(starts, "cumulative_sequence_length", tokens, most=longest)
@@ -135,7 +135,7 @@ def _attend_packed(
         changes.append(added_bias(attention_bias, shape, where_))
     result, _, _ = attend(queries, keys, values, changes, scale)
     merged = merge_heads(result)
-    rows = reshape(merged, (sizes.multiply(batch, longest), merged.shape[2]))
+    rows = reshape(merged, (batch * longest, merged.shape[2]))
     return gather(rows, _offsets(token_offset, tokens), 0)
 
 
@@ -143,22 +143,22 @@ def _offsets(token_offset: Tensor, tokens: Dim) -> Tensor:
     """Where tokens are among the places of all sequences, int64[tokens]."""
     whole = sizes.product(token_offset.shape)
     places = slice_axis(reshape(token_offset, (whole,)), 0, 0, tokens)
-    return ranged(places, "token_offset", 0, sizes.add(whole, -1))
+    return ranged(places, "token_offset", 0, whole - 1)
 
 
 def _padded(x: Tensor, starts: Tensor, batch: Dim, longest: Dim, heads: int, where_: str) -> Tensor:
     """(tokens, heads * size) as (batch, heads, sequence, size), with zeros for the padding."""
     size = integer.floordiv(x.shape[1], heads)
-    assume_equal(x.shape[1], sizes.multiply(size, heads), where_, f"The width is not {heads} heads")
+    assume_equal(x.shape[1], size * heads, where_, f"The width is not {heads} heads")
     more = concat([x, expand(constant(0, x.dtype), (1, x.shape[1]))], 0)
 
     def body(b: Dim, head: Dim, i: Dim, d: Dim) -> Scalar:
         place = _start(starts, b) + scalar.size(i)
-        inside = place < _start(starts, sizes.add(b, 1))
+        inside = place < _start(starts, b + 1)
         row = scalar.check_index(
             scalar.select(inside, place, scalar.size(x.shape[0])), more.shape[0]
         )
-        column = sizes.add(sizes.multiply(head, size), d)
+        column = head * size + d
         return scalar.load(more, (scalar.as_index(row, more.shape[0]), column))
 
     return compute((batch, heads, longest, size), body)
@@ -173,7 +173,7 @@ def _behind_the_end(starts: Tensor) -> Change:
 
     def change(score: Scalar, b: Dim, head: Dim, i: Dim, j: Dim) -> Scalar:
         place = _start(starts, b) + scalar.size(j)
-        return scalar.select(place < _start(starts, sizes.add(b, 1)), score, HIDDEN)
+        return scalar.select(place < _start(starts, b + 1), score, HIDDEN)
 
     return change
 
@@ -185,10 +185,10 @@ def remove_padding(x: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, T
         raise InvalidGraph(message("RemovePadding", "The input must have three axes"))
     batch, longest, width = x.shape
     assume_shape(counts.shape, (batch,), "RemovePadding", "sequence_token_count")
-    whole = sizes.multiply(batch, longest)
+    whole = batch * longest
     counts = ranged(counts, "sequence_token_count", 0, longest)
-    starts = _sums(counts, sizes.add(batch, 1))
-    gaps = _sums(counts * -1 + longest_of(longest), sizes.add(batch, 1))
+    starts = _sums(counts, batch + 1)
+    gaps = _sums(counts * -1 + longest_of(longest), batch + 1)
     (total,) = contents(
         reshape(counts.sum(0, keepdims=True), (1,)), "The number of tokens", 0, whole
     )
@@ -218,9 +218,7 @@ def _sums(counts: Tensor, length: Dim) -> Tensor:
     over = counts.shape[0]
 
     def body(b: Dim, k: Dim) -> Scalar:
-        return scalar.select(
-            scalar.compare("lt", scalar.size(k), scalar.size(b)), scalar.load(counts, (k,)), 0
-        )
+        return scalar.select(scalar.size(k) < scalar.size(b), scalar.load(counts, (k,)), 0)
 
     return compute((length, over), body).sum(1)
 
@@ -229,16 +227,16 @@ def _places(starts: Tensor, skipped: Tensor | None, batch: Dim, longest: Dim, wh
     """Where the p-th of those is that start so: its sequence's begin, what is skipped, the rest."""
 
     def before(p: Dim, k: Dim) -> Scalar:
-        ends = _start(starts, sizes.add(k, 1))
+        ends = _start(starts, k + 1)
         return scalar.select(ends <= scalar.size(p), scalar.constant(1, INT64), 0)
 
     number = compute((whole, batch), before).sum(1)
 
     def body(p: Dim) -> Scalar:
-        last = scalar.size(sizes.add(batch, -1))
+        last = scalar.size(batch - 1)
         b = scalar.binary("min", scalar.load(number, (p,)), last)
         at = scalar.as_index(b, batch)
-        found = scalar.size(sizes.multiply(at, longest)) + scalar.size(p) - _start(starts, at)
+        found = scalar.size(at * longest) + scalar.size(p) - _start(starts, at)
         return found if skipped is None else found + scalar.load(skipped, (at,))
 
     return compute((whole,), body)
@@ -252,7 +250,7 @@ def restore_padding(x: Tensor, token_offset: Tensor) -> Tensor:
         raise InvalidGraph(message("RestorePadding", what))
     tokens, width = x.shape
     batch, longest = token_offset.shape
-    whole = sizes.multiply(batch, longest)
+    whole = batch * longest
     places = _offsets(token_offset, tokens)
     empty = expand(constant(0, x.dtype), (whole, width))
     filled = scatter_nd(empty, reshape(places, (tokens, 1)), x)

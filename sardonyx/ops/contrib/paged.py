@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sardonyx.base import errors, integer, quotients, sizes
+from sardonyx.base import errors, integer, quotients
 from sardonyx.base.dtypes import FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -71,7 +71,7 @@ class Pages:
         """How long the sequence of a token is, with all new ones."""
         request = self.request(token)
         past = scalar.cast(scalar.load(self.pasts, (request,)), INT64)
-        end = start_of(self.starts, sizes.add(request, 1))
+        end = start_of(self.starts, request + 1)
         return past + end - start_of(self.starts, request)
 
     def page(self, request: Dim, place: Scalar) -> Scalar:
@@ -79,7 +79,7 @@ class Pages:
         column = scalar.binary("div", place, scalar.size(self.block))
         at = row_of(column, self.table.shape[1])  # places were checked with past_seqlens
         given = scalar.load(self.table, (request, at))
-        return scalar.check_range(given, "block_table", -1, sizes.add(self.blocks, -1))
+        return scalar.check_range(given, "block_table", -1, self.blocks - 1)
 
     def slots(self, tokens: Dim) -> Tensor:
         """Where keys of new tokens go, as if the cache were rows, int64[tokens]."""
@@ -93,14 +93,14 @@ class Pages:
 
     def written(self, cache: Tensor, new: Tensor, slots: Tensor) -> Tensor:
         """A cache (blocks, block, heads, size) with new tokens (T, heads, size) in their slots."""
-        rows = sizes.multiply(self.blocks, self.block)
+        rows = self.blocks * self.block
         flat = reshape(cache, (rows, *cache.shape[2:]))
         # What is not to be written goes to one row more.
         more = concat([flat, constant(0, cache.dtype, (1, *cache.shape[2:]))], 0)
 
         def place(token: Dim, _: Dim) -> Scalar:
             slot = scalar.load(slots, (token,))
-            slot = scalar.check_range(slot, "slot_mapping", -1, sizes.add(rows, -1))
+            slot = scalar.check_range(slot, "slot_mapping", -1, rows - 1)
             return scalar.select(slot < 0, scalar.size(rows), slot)
 
         places = compute((new.shape[0], 1), place)
@@ -108,14 +108,14 @@ class Pages:
 
     def read(self, cache: Tensor, tokens: Dim) -> Tensor:
         """What each token may see of a cache: (tokens, heads, places, size)."""
-        places = sizes.multiply(self.table.shape[1], self.block)
+        places = self.table.shape[1] * self.block
         shape = (tokens, cache.shape[2], places, cache.shape[3])
 
         def body(token: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
             column, inside = integer.floordiv(place, self.block), integer.modulo(place, self.block)
             given = scalar.cast(scalar.load(self.table, (self.request(token), column)), INT64)
             # Blocks behind a sequence may be anything: no score of theirs counts.
-            used = scalar.compare("lt", scalar.size(place), self.length(token))
+            used = scalar.size(place) < self.length(token)
             page = row_in(scalar.select(used, given, 0), "block_table", self.blocks)
             value = scalar.load(cache, (page, inside, head, d))
             return scalar.select(used, value, 0)
@@ -209,7 +209,7 @@ def paged_attention(
         cast(unsqueeze(queries, (2,)), wide), seen_keys, seen_values, [change], scale,
         softcap=softcap, sink=head_sink,
     )  # fmt: skip
-    width = sizes.multiply(num_heads, seen_values.shape[3])
+    width = num_heads * seen_values.shape[3]
     return cast(reshape(result, (tokens, width)), query.dtype), key_cache, value_cache
 
 
@@ -262,7 +262,7 @@ def written_tokens(
         raise InvalidGraph(message(where, what))
     tokens, size = query.shape[0], key_cache.shape[3]
     assume_equal(key_cache.shape[2], counts[1], where, "The heads of key_cache")
-    batch = sizes.add(starts.shape[0], -1)
+    batch = starts.shape[0] - 1
     assume_shape(pasts.shape, (batch,), where, "past_seqlens")
     assume_equal(table.shape[0], batch, where, "Each sequence needs a row of block_table")
     latent = value_cache is None
@@ -273,7 +273,7 @@ def written_tokens(
         queries = rms_norm(queries, norms.queries, -1, norms.epsilon, 1)[0]
         keys = rms_norm(keys, norms.keys, -1, norms.epsilon, 1)[0]
     starts = rising(starts, "cumulative_sequence_length", tokens)
-    room = sizes.multiply(table.shape[1], key_cache.shape[1])
+    room = table.shape[1] * key_cache.shape[1]
     pasts = _sound_pasts(pasts, starts, room)
     pages = Pages(starts, pasts, table, key_cache.shape[1], key_cache.shape[0],
                   requests_of(starts, tokens))  # fmt: skip
@@ -296,7 +296,7 @@ def _sound_pasts(pasts: Tensor, starts: Tensor, room: Dim) -> Tensor:
     """How many tokens of requests are cached, int64[batch]; with the new ones there is room."""
 
     def body(b: Dim) -> Scalar:
-        new = start_of(starts, sizes.add(b, 1)) - start_of(starts, b)
+        new = start_of(starts, b + 1) - start_of(starts, b)
         most = scalar.size(room) - new
         return scalar.check_range(scalar.load(pasts, (b,)), "past_seqlens", 0, most)
 
@@ -311,7 +311,7 @@ def _parts(
     tokens = query.shape[0]
     if key is None:
         every = heads + kv_heads * (1 if latent else 2)
-        assume_equal(query.shape[1], sizes.multiply(size, every), where, "The packed width")
+        assume_equal(query.shape[1], size * every, where, "The packed width")
         whole = reshape(query, (tokens, every, size))
         ends = (0, heads, heads + kv_heads, every)
         first, second, third = (slice_axis(whole, 1, ends[k], ends[k + 1]) for k in range(3))
@@ -324,7 +324,7 @@ def _parts(
             what = "Tokens do not fit the size of the cache's heads"
             raise InvalidGraph(message(where, what, got=str(list(x.shape))))
         assume_equal(x.shape[0], tokens, where, "Queries, keys and values differ in number")
-        assume_equal(x.shape[1], sizes.multiply(size, count), where, "The width of a token")
+        assume_equal(x.shape[1], size * count, where, "The width of a token")
     first, second, third = (reshape(x, (tokens, count, size)) for x, count in parts)
     return first, second, third
 
@@ -339,7 +339,7 @@ def turned_rows(
     """
     if cosine is None or sine is None:
         raise InvalidGraph(message(where, "With do_rotary it needs cos_cache and sin_cache"))
-    width = sizes.multiply(cosine.shape[1], 2)
+    width = cosine.shape[1] * 2
 
     def angle(cache: Tensor, _: Dim, token: Dim, pair: Dim) -> Scalar:
         return scalar.load(cache, (row_in(position(token), name, cache.shape[0]), pair))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import FLOAT, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -127,7 +127,7 @@ def sparse_paged_attention(
     def hidden(score: Scalar, token: Dim, head: Dim, i: Dim, place: Dim) -> Scalar:
         seen = groups[0].seen(token, place)
         if len(groups) > 1:
-            later = groups[1].seen(token, sizes.add(place, sizes.multiply(first, -1)))
+            later = groups[1].seen(token, place - first)
             seen = scalar.select(scalar.size(place) < scalar.size(first), seen, later)
         return scalar.select(seen, score, HIDDEN)
 
@@ -142,7 +142,7 @@ def sparse_paged_attention(
         return scalar.select(anything, scalar.load(result, (token, head, i, d)), 0.0)
 
     found = compute(result.shape, without_nothing)
-    flat = reshape(found, (tokens, sizes.multiply(heads, size)))
+    flat = reshape(found, (tokens, heads * size))
     return cast(flat, query.dtype), keys, values
 
 
@@ -206,7 +206,7 @@ class _Entries:
 
     def near(self, keys: Tensor, values: Tensor, window: int) -> _Group:
         """The places of a token's own sequence, or the last `window` of them up to it."""
-        room = sizes.multiply(self.pages.table.shape[1], self.pages.block)
+        room = self.pages.table.shape[1] * self.pages.block
 
         def seen(token: Dim, at: Dim) -> Scalar:
             return self._within(token, scalar.size(at), window)
@@ -250,7 +250,7 @@ class _Entries:
 
     def _counted(self, token: Dim, entry: Dim) -> Scalar:
         count = scalar.cast(scalar.load(self.counts, (token,)), INT64)
-        return scalar.compare("lt", scalar.size(entry), count)
+        return scalar.size(entry) < count
 
     def _within(self, token: Dim, place: Scalar, window: int) -> Scalar:
         """Whether a place is one of the token's sequence that it may see, and in some block."""

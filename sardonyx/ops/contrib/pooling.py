@@ -67,9 +67,7 @@ def maxpool_with_mask(
     def count(end: Dim) -> Scalar:
         return scalar.load(before, (*image, *positions[:-1], end))
 
-    shown = scalar.compare(
-        "eq", count(sizes.add(positions[-1], 1)), count(integer.maximum(first, 0))
-    )
+    shown = scalar.compare("eq", count(positions[-1] + 1), count(integer.maximum(first, 0)))
     value = scalar.load(x, (*at[:2], *positions))
     value = scalar.select(shown & (value > _LEAST), value, _LEAST)
     inside = window.inside(positions)
@@ -85,17 +83,17 @@ def _hidden_before(x: Tensor, mask: Tensor) -> Tensor:
     Of all images, or of one that stands for all.
     """
     space = x.shape[2:]
-    planes = sizes.multiply(mask.shape[0], mask.shape[1])
+    planes = mask.shape[0] * mask.shape[1]
     images = (1, 1) if integer.known_equal(planes, 1) else x.shape[:2]
     size, flat = sizes.product(space), reshape(mask, (sizes.product(mask.shape),))
 
     def hidden(*at: Dim) -> Scalar:
         place: Dim = 0
         for extent, i in zip(space, at[2:], strict=True):
-            place = sizes.add(sizes.multiply(place, extent), i)
-        image = sizes.add(sizes.multiply(at[0], images[1]), at[1])
-        start = integer.modulo(sizes.multiply(image, size), planes)
-        is_zero = scalar.compare("eq", scalar.load(flat, (sizes.add(start, place),)), 0)
+            place = place * extent + i
+        image = at[0] * images[1] + at[1]
+        start = integer.modulo(image * size, planes)
+        is_zero = scalar.compare("eq", scalar.load(flat, (start + place,)), 0)
         if len(space) > 1:
             is_zero = is_zero & (scalar.size(place) > 0)
         return scalar.cast(is_zero, INT64)

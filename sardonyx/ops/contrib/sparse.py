@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import errors, integer, sizes
+from sardonyx.base import errors, integer
 from sardonyx.base.dtypes import BOOL, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -80,13 +80,13 @@ def dynamic_sparse_attention(
         raise InvalidGraph(message(_SPARSE, what))
     queries, keys, values = grouped_heads(_SPARSE, query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = queries.shape
-    rows = sizes.multiply(batch, length)
+    rows = batch * length
     (total,) = contents(
         reshape(scalar_of(total_sequence_length, _SPARSE), (1,)), "The length of all keys", 1
     )
     room: Dim = 0 if past_key is None else past_key.shape[2]
     what = "total_sequence_length is more than the past and the new keys"
-    assume_at_most(total, sizes.add(room, length), _SPARSE, what)
+    assume_at_most(total, room + length, _SPARSE, what)
     _, begins = lengths_of(_SPARSE, seqlens_k, batch, length, total, room)
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
@@ -127,7 +127,7 @@ def dynamic_sparse_attention(
     counts = ranged(counts, "selected_counts", 0, selected.shape[1])
 
     def is_chosen(row: Dim, m: Dim) -> Scalar:
-        found = scalar.compare("lt", scalar.size(m), scalar.load(counts, (row,)))
+        found = scalar.size(m) < scalar.load(counts, (row,))
         if not local:
             found = found & (scalar.cast(scalar.load(selected, (row, m)), INT64) <= place(row))
         return found
@@ -167,9 +167,9 @@ def dynamic_sparse_attention(
         smooth=bool(smooth_softmax),
     )  # fmt: skip
     if head_sink is None and not smooth_softmax:
-        (row,), (over,) = indices((rows,)), reduced_indices((sizes.add(near, selected.shape[1]),))
+        (row,), (over,) = indices((rows,)), reduced_indices((near + selected.shape[1],))
         any_ = make_reduce((rows,), (seen.shape[1],), "max",
                            scalar.cast(scalar.load(seen, (row, over)), INT64), INT64)  # fmt: skip
         shown = compute((rows, 1, 1, 1), lambda r, *_: scalar.load(any_, (r,)) > 0, BOOL)
         result = where(shown, result, 0.0)
-    return reshape(result, (batch, length, sizes.multiply(num_heads, size))), *present  # type: ignore[return-value]  # two of them
+    return reshape(result, (batch, length, num_heads * size)), *present  # type: ignore[return-value]  # two of them

@@ -57,7 +57,7 @@ def linear_attention_contrib(
     states, length = every, every.shape[0]
 
     def body(slot: Dim, *at: Dim) -> Scalar:
-        step = scalar.size(sizes.add(sizes.add(length, -state_window), slot))
+        step = scalar.size(length - state_window + slot)
         there = scalar.as_index(scalar.binary("max", step, 0), length)
         return scalar.select(step >= 0, scalar.load(states, (there, *at)), 0.0)
 
@@ -86,16 +86,16 @@ def causal_conv_with_state_contrib(
     image, before = (_first(t) if t is not None and channels_last else t for t in (x, past))
     assert image is not None  # noqa: S101 - narrows the type for the checker
     result, padded = causal_convolution(image, w, bias, before, activation, dilation)
-    length, behind = image.shape[2], sizes.add(padded.shape[2], sizes.multiply(image.shape[2], -1))
+    length, behind = image.shape[2], padded.shape[2] - image.shape[2]
     if channels_last:
         result = reshape(transpose(result, (0, 2, 1)), x.shape)
     single = (*image.shape[:2], behind)
-    begin = sizes.add(length, -state_window) if state_window else sizes.add(length, -1)
+    begin = length - state_window if state_window else length - 1
 
     def body(slot: Dim, n: Dim, c: Dim, i: Dim) -> Scalar:
-        step = scalar.size(sizes.add(begin, slot))
-        end = scalar.as_index(scalar.binary("max", step + 1, 0), sizes.add(length, 1))
-        value = scalar.load(padded, (n, c, sizes.add(end, i)))
+        step = scalar.size(begin + slot)
+        end = scalar.as_index(scalar.binary("max", step + 1, 0), length + 1)
+        value = scalar.load(padded, (n, c, end + i))
         return scalar.select(step >= 0, value, 0.0) if state_window else value
 
     states = compute((max(state_window, 1), *single), body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, errors, integer
+from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.registry import op
@@ -73,7 +73,7 @@ def quick_gelu(x: Tensor, *, alpha: float = 1.702) -> Tensor:
 @op("BiasSplitGelu", 1, domain=DOMAIN)
 def bias_split_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """The first half of the last axis times Gelu of the second, after a bias."""
-    half = integer.floordiv(x.shape[-1], 2)
+    half = x.shape[-1] // 2
     total = x + bias
 
     def part(offset: Dim) -> Tensor:

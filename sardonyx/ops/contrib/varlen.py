@@ -48,16 +48,16 @@ def sound_starts(starts: Tensor, tokens: Dim) -> Tensor:
 
 def requests_of(starts: Tensor, tokens: Dim) -> Tensor:
     """The request of each token, int64[tokens]: how many begin at it or before, but the first."""
-    batch = sizes.add(starts.shape[0], -1)
+    batch = starts.shape[0] - 1
     (token,), (over,) = indices((tokens,)), reduced_indices((batch,))
-    begun = scalar.compare("le", start_of(starts, over), scalar.size(token))
+    begun = start_of(starts, over) <= scalar.size(token)
     counts = make_reduce((tokens,), (batch,), "sum", scalar.cast(begun, INT64), INT64)
     return compute((tokens,), lambda t: scalar.binary("max", scalar.load(counts, (t,)) - 1, 0))
 
 
 def row_of(place: Scalar, extent: Dim) -> Dim:
     """A place that is known to be there wherever what is loaded is used."""
-    last = scalar.binary("min", place, scalar.size(sizes.add(extent, -1)))
+    last = scalar.binary("min", place, scalar.size(extent - 1))
     return scalar.as_index(scalar.binary("max", last, 0), extent)
 
 
@@ -91,8 +91,8 @@ def varlen_causal_conv_with_state(
         what = "capture_count goes with a state_update_capacity of 1 to 8"
         raise InvalidGraph(message(where, what, got=str(state_update_capacity)))
     (tokens, channels), taps = x.shape, w.shape[2]
-    batch = sizes.add(starts.shape[0], -1)
-    behind = sizes.multiply(sizes.add(taps, -1), dilation)
+    batch = starts.shape[0] - 1
+    behind = (taps - 1) * dilation
     assume_shape(w.shape, (channels, 1, taps), where, "The weight")
     assume_shape(initial_state.shape, (batch, channels, behind), where, "initial_state")
     starts = rising(starts, "cumulative_sequence_length", tokens)
@@ -109,8 +109,8 @@ def varlen_causal_conv_with_state(
 
     (token, channel), (tap,) = indices(x.shape), reduced_indices((taps,))
     request = scalar.as_index(scalar.load(requests, (token,)), batch)
-    back = sizes.multiply(sizes.add(sizes.add(taps, -1), sizes.multiply(tap, -1)), dilation)
-    local = scalar.size(sizes.add(token, sizes.multiply(back, -1))) - start_of(starts, request)
+    back = (taps - 1 - tap) * dilation
+    local = scalar.size(token - back) - start_of(starts, request)
     value = scalar.cast(at(request, local, channel), FLOAT)
     term = value * scalar.cast(scalar.load(w, (channel, 0, tap)), FLOAT)
     result: Tensor = make_reduce(x.shape, (taps,), "sum", term, FLOAT)
@@ -121,8 +121,8 @@ def varlen_causal_conv_with_state(
         result = result * sigmoid(result)
 
     def kept(b: Dim, c: Dim, i: Dim) -> Scalar:
-        length = start_of(starts, sizes.add(b, 1)) - start_of(starts, b)
-        return at(b, length + scalar.size(sizes.add(i, sizes.multiply(behind, -1))), c)
+        length = start_of(starts, b + 1) - start_of(starts, b)
+        return at(b, length + scalar.size(i - behind), c)
 
     final = compute(initial_state.shape, kept)
     if capture_count is None:
@@ -130,9 +130,9 @@ def varlen_causal_conv_with_state(
     counts = cast(capture_count, INT64)
 
     def captured(b: Dim, slot: Dim, c: Dim) -> Scalar:
-        length = start_of(starts, sizes.add(b, 1)) - start_of(starts, b)
+        length = start_of(starts, b + 1) - start_of(starts, b)
         most = scalar.binary("min", scalar.load(counts, (b,)), length)
-        there = scalar.compare("lt", scalar.size(slot), most)
+        there = scalar.size(slot) < most
         return scalar.select(there, at(b, scalar.size(slot), c), 0.0)
 
     updates = compute((batch, state_update_capacity, channels), captured)
@@ -192,7 +192,7 @@ def gated_delta_net(
         raise InvalidGraph(message(_NET, "Bad beta_activation", got=beta_activation))
     if initial_state is None and starts is None:
         raise InvalidGraph(message(_NET, "It needs cu_seqlens or initial_state"))
-    batch = initial_state.shape[0] if starts is None else sizes.add(starts.shape[0], -1)  # type: ignore[union-attr]  # one of them is there
+    batch = initial_state.shape[0] if starts is None else starts.shape[0] - 1  # type: ignore[union-attr]  # one of them is there
     rows = _Rows(starts, batch, tokens)
     past = None if initial_state is None else transpose(cast(initial_state, FLOAT), (0, 1, 3, 2))
     queries, keys, values = (
@@ -221,7 +221,7 @@ def _flat(x: Tensor, rank: int) -> Tensor:
         return x
     if x.rank != rank + 1:
         raise InvalidGraph(message(_NET, "An input has the wrong rank", got=str(list(x.shape))))
-    return reshape(x, (sizes.multiply(x.shape[0], x.shape[1]), *x.shape[2:]))
+    return reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
 
 
 def _packed(
@@ -235,13 +235,13 @@ def _packed(
         raise InvalidGraph(message(_NET, what))
     _, count, width, depth = state.shape
     whole = _flat(query, 2)
-    rest = sizes.add(whole.shape[1], sizes.multiply(sizes.multiply(count, width), -1))
-    heads = quotients.exact_quotient(rest, sizes.multiply(depth, 2))
+    rest = whole.shape[1] - count * width
+    heads = quotients.exact_quotient(rest, depth * 2)
     if heads is None:
         what = "The width of the packed input does not fit the state"
         raise InvalidGraph(message(_NET, what, got=str(list(query.shape))))
-    each = sizes.multiply(heads, depth)
-    ends = [0, each, sizes.multiply(each, 2), whole.shape[1]]
+    each = heads * depth
+    ends = [0, each, each * 2, whole.shape[1]]
     first, second, third = (slice_axis(whole, 1, ends[k], ends[k + 1]) for k in range(3))
     tokens = whole.shape[0]
     narrow, wide = (tokens, heads, depth), (tokens, count, width)
@@ -258,7 +258,7 @@ def _decays(
     count: Dim,
 ) -> Tensor:  # fmt: skip
     """Logarithms of what is kept: (T, heads), or (T, heads, depth)."""
-    few = sizes.product(decay.shape) == sizes.multiply(tokens, count)
+    few = sizes.product(decay.shape) == tokens * count
     gates = cast(_flat(decay, 2 if few else 3), FLOAT)
     if activation == "none":
         return gates
@@ -298,7 +298,7 @@ class _Rows:
         if starts is None:
             self.length = integer.floordiv(tokens, batch)
             what = "The tokens are not shared evenly"
-            assume_equal(sizes.multiply(self.length, batch), tokens, _NET, what)
+            assume_equal(self.length * batch, tokens, _NET, what)
 
     def padded(self, x: Tensor) -> Tensor:
         """(B, length, ...) of (T, ...)."""
@@ -309,7 +309,7 @@ class _Rows:
 
         def body(b: Dim, t: Dim, *rest: Dim) -> Scalar:
             place = start_of(starts, b) + scalar.size(t)
-            inside = place < start_of(starts, sizes.add(b, 1))
+            inside = place < start_of(starts, b + 1)
             return scalar.select(inside, scalar.load(x, (row_of(place, self.tokens), *rest)), 0.0)
 
         return compute(shape, body)

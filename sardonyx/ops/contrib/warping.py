@@ -59,7 +59,7 @@ def dynamic_time_warping(costs: Tensor, *, scope: Scope) -> Tensor:
     count = path.shape[0]
 
     def body(which: Dim, step: Dim) -> Scalar:
-        last = sizes.total((count, -1, sizes.multiply(step, -1)))
+        last = sizes.total((count, -1, -step))
         return scalar.load(path, (last, which))
 
     return compute((2, count), body)
@@ -75,7 +75,7 @@ def _origins(costs: Tensor, most: Dim, scope: Scope) -> Tensor:
         given, number = seen_inside(costs, outside), repeated.counter
 
         def three(i: Dim) -> tuple[Scalar, Scalar, Scalar]:
-            above = integer.maximum(sizes.add(i, -1), 0)
+            above = integer.maximum(i - 1, 0)
             first = scalar.compare("eq", scalar.size(i), 0)
             infinite = scalar.constant(float("inf"), FLOAT)
             both = scalar.select(first, infinite, scalar.load(earlier, (above,)))
@@ -86,7 +86,7 @@ def _origins(costs: Tensor, most: Dim, scope: Scope) -> Tensor:
             both, row, column = three(i)
             least = scalar.binary("min", scalar.binary("min", both, row), column)
             begin = scalar.compare("eq", scalar.size(number), 0)
-            j = scalar.size(sizes.add(number, sizes.multiply(i, -1)))
+            j = scalar.size(number - i)
             inside = (j >= 0) & (j < scalar.size(columns))
             at = scalar.as_index(
                 scalar.binary("min", scalar.binary("max", j, 0), scalar.size(columns - 1)), columns
@@ -110,7 +110,7 @@ def _origins(costs: Tensor, most: Dim, scope: Scope) -> Tensor:
 
 def _way_back(origins: Tensor, rows: Dim, columns: Dim, most: Dim, scope: Scope) -> Tensor:
     """Places from the last one to the first, int32[steps, 2]."""
-    end = [compute((), lambda d=d: scalar.size(sizes.add(d, -1))) for d in (rows, columns)]
+    end = [compute((), lambda d=d: scalar.size(d - 1)) for d in (rows, columns)]
 
     def step(inputs: Sequence[Tensor], outside: Outside) -> Body:
         given = seen_inside(origins, outside)

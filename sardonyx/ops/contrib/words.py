@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import errors, sizes
+from sardonyx.base import errors
 from sardonyx.base.dtypes import BOOL, FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -64,15 +64,15 @@ def word_conv_embedding(
     outer, length = words.shape[:-1], words.shape[-1]
     (over,) = reduced_indices((length,))
     at = indices(outer)
-    real = scalar.compare("gt", scalar.load(words, (*at, over)), 0)
-    begun = scalar.compare("gt", scalar.load(words, (*at, 0)), 0)
+    real = scalar.load(words, (*at, over)) > 0
+    begun = scalar.load(words, (*at, 0)) > 0
     counted = scalar.cast(real & begun, INT64)
     lengths = make_reduce(outer, (length,), "sum", counted, INT64)
-    count = sizes.add(length, sizes.multiply(sizes.add(window, -1), -1))
+    count = length - (window - 1)
     shape = (*outer, count, filters)
     taps, elements = reduced_indices((window, size))
     *row, begin, one = indices(shape)
-    char = scalar.load(words, (*row, sizes.add(begin, taps)))
+    char = scalar.load(words, (*row, begin + taps))
     vector = row_in(char, "Sequence", table.shape[0])
     term = scalar.load(table, (vector, elements)) * scalar.load(w, (one, 0, taps, elements))
     summed = make_reduce(shape, (window, size), "sum", term, FLOAT)
@@ -130,7 +130,7 @@ def decoder_attention(
     _flag(has_layer_state, "has_layer_state")
     if cached and (key_cache is None or value_cache is None):
         raise InvalidGraph(message(_DECODER, "With use_past it needs key_cache and value_cache"))
-    assume_shape(bias.shape, (sizes.multiply(width, 3),), _DECODER, "The bias")
+    assume_shape(bias.shape, (width * 3,), _DECODER, "The bias")
 
     def heads(x: Tensor) -> Tensor:
         return split_heads(transpose(x, (1, 0, 2)), num_heads, _DECODER)
@@ -140,7 +140,7 @@ def decoder_attention(
     if not (crosses and cached):
         both = matmul(key if crosses else query, kv_weight)
         both = both + slice_axis(bias, 0, width, None)
-        end = sizes.multiply(width, 2)
+        end = width * 2
         keys, values = heads(slice_axis(both, 2, 0, width)), heads(slice_axis(both, 2, width, end))
         if cached and key_cache is not None and value_cache is not None:
             keys, values = concat([key_cache, keys], 2), concat([value_cache, values], 2)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.object_types import ObjectType, object_type
-from sardonyx.base.sizes import Dim, multiply
+from sardonyx.base.sizes import Dim
 from sardonyx.ir.graph import Graph
 from sardonyx.ops.core.object_values import call_for_object, element_shape
 from sardonyx.tensor.host import CONSTRUCT, call_behind
@@ -108,7 +108,7 @@ class Slices:
             return self._x if axis == self._axis else None
         moved = self._moved(axis)
         shape = moved.shape
-        length = multiply(shape[axis], shape[axis + 1])
+        length = shape[axis] * shape[axis + 1]
         return moved.reshape(*shape[:axis], length, *shape[axis + 2 :])
 
     def _moved(self, axis: int) -> Tensor:

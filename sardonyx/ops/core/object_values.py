@@ -9,7 +9,7 @@ from sardonyx.base import errors
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.object_types import ElementShape, ObjectType, join, object_type
-from sardonyx.base.sizes import Dim, add
+from sardonyx.base.sizes import Dim
 from sardonyx.ir.value import Value
 from sardonyx.ops.core.contents import contents
 from sardonyx.tensor.elementwise import compute
@@ -135,7 +135,7 @@ def _taken(held: Tensor, dtype: DType, shape: HostShape) -> Tensor:
     number = compute((), lambda: load(held, (0,)))
     sizes: tuple[Dim, ...] = ()
     if shape:
-        listed = compute((len(shape),), lambda k: load(held, (add(k, 1),)))
+        listed = compute((len(shape),), lambda k: load(held, (k + 1,)))
         sizes = contents(listed, "A shape", 0)
     known = zip(sizes, shape, strict=True)
     return take(number, dtype, tuple(m if d is None else d for m, d in known))

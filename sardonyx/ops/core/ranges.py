@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.sizes import Dim
 from sardonyx.tensor import scalar
@@ -27,7 +27,7 @@ def ranged(x: Tensor, name: str, low: Dim | Scalar, high: Dim | Scalar) -> Tenso
 
 def row_in(place: Scalar, name: str, extent: Dim) -> Dim:
     """A number as an index of an axis, which it is not counted from the end of."""
-    last = sizes.add(extent, -1)
+    last = extent - 1
     return scalar.as_index(scalar.check_range(place, name, 0, last), extent)
 
 
@@ -45,10 +45,10 @@ def rising(
         least: How many tokens a request has; where that is not 0, the last offset is their number.
         most: How many it has at most; None for any number.
     """
-    last = sizes.add(starts.shape[0], -1)
+    last = starts.shape[0] - 1
 
     def body(b: Dim) -> Scalar:
-        before = scalar.load(starts, (integer.maximum(sizes.add(b, -1), 0),))
+        before = scalar.load(starts, (integer.maximum(b - 1, 0),))
         low = scalar.cast(before, INT64) + least
         high = scalar.size(tokens)
         if most is not None:

@@ -317,7 +317,7 @@ class Repeated:
             shape = (trips, *slice_.shape)
             outputs.append((tuple(final.get(k, d) for k, d in enumerate(shape)), slice_.dtype))
             finals.append(final)
-            last = sizes.add(trips, sizes.multiply(sizes.add(self.counter, 1), -1))
+            last = trips - (self.counter + 1)
             places.append(last if reverse and reverse[number] else self.counter)
         carried = [
             Carried(stand_in(self.initial[k], self.outside), inside_, self.changing[k])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import BOOL, FLOAT, INT32, INT64
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -73,10 +73,10 @@ class BeamPolicy:
 def begin(prompt: Tensor, longest: Dim, policy: BeamPolicy) -> Beams:
     """The state before the first step; prompt: int32[batch, start]."""
     (batch, start), beams = prompt.shape, policy.beams
-    rows = sizes.multiply(batch, beams)
+    rows = batch * beams
 
     def token(row: Dim, place: Dim) -> Scalar:
-        there = scalar.compare("lt", scalar.size(place), scalar.size(start))
+        there = scalar.size(place) < scalar.size(start)
         given = scalar.load(prompt, (integer.floordiv(row, beams), place))
         return scalar.select(there, given, policy.padding)
 
@@ -105,8 +105,8 @@ def advance(state: Beams, totals: Tensor, length: Dim, policy: BeamPolicy) -> tu
     """
     (rows, words), beams = totals.shape, policy.beams
     batch = state.done.shape[0]
-    looked_at = sizes.multiply(beams, 2)
-    flat = reshape(totals, (batch, sizes.multiply(beams, words)))
+    looked_at = beams * 2
+    flat = reshape(totals, (batch, beams * words))
     best, places = top_k(flat, looked_at, 1)
 
     def word(b: Dim, k: Dim) -> Scalar:
@@ -133,7 +133,7 @@ def advance(state: Beams, totals: Tensor, length: Dim, policy: BeamPolicy) -> tu
     origin = compute((rows,), of_row(origins, 0))
 
     def source(row: Dim) -> Scalar:
-        first = sizes.multiply(integer.floordiv(row, beams), beams)
+        first = integer.floordiv(row, beams) * beams
         return scalar.load(origin, (row,)) + scalar.size(first)
 
     sources = compute((rows,), source)
@@ -156,7 +156,7 @@ def advance(state: Beams, totals: Tensor, length: Dim, policy: BeamPolicy) -> tu
 
 def newest_tokens(state: Beams, length: Dim) -> Tensor:
     """The token at place `length - 1` of every sequence that is followed, int32[rows]."""
-    at = sizes.add(length, -1)
+    at = length - 1
     return compute((state.sequences.shape[0],), lambda row: scalar.load(state.sequences, (row, at)))
 
 
@@ -183,9 +183,7 @@ def _not_ended(tokens: Tensor, policy: BeamPolicy) -> Tensor:
     )
     b, k = indices(tokens.shape)
     (over,) = reduced_indices((looked_at,))
-    earlier = scalar.compare("lt", scalar.size(over), scalar.size(k)) & scalar.load(
-        going, (b, over)
-    )
+    earlier = (scalar.size(over) < scalar.size(k)) & scalar.load(going, (b, over))
     ranks = make_reduce(tokens.shape, (looked_at,), "sum", scalar.cast(earlier, INT64), INT64)
     shape = batch, policy.beams
     b, beam = indices(shape)
@@ -222,8 +220,8 @@ def _with(
         old = scalar.as_index(scalar.binary("min", which, scalar.size(beams - 1)), beams)
         new = scalar.binary("max", which - scalar.size(beams), 0)
         beam = scalar.load(origins, (b, scalar.as_index(new, beams)))
-        row = sizes.add(sizes.multiply(b, beams), scalar.as_index(beam, beams))
-        there = scalar.compare("lt", scalar.size(place), scalar.size(length))
+        row = b * beams + scalar.as_index(beam, beams)
+        there = scalar.size(place) < scalar.size(length)
         given = scalar.load(state.sequences, (row, place))
         added = scalar.select(there, given, policy.padding)
         return scalar.select(

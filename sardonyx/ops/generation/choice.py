@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sardonyx.base import sizes
 from sardonyx.base.dtypes import BOOL, FLOAT, INT32, INT64, UINT32
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -37,7 +36,7 @@ class Searched:
         batch, start = prompt.shape
 
         def token(row: Dim, place: Dim) -> Scalar:
-            there = scalar.compare("lt", scalar.size(place), scalar.size(start))
+            there = scalar.size(place) < scalar.size(start)
             return scalar.select(there, scalar.load(prompt, (row, place)), padding)
 
         found = compute((batch, longest), token, INT32)
@@ -45,7 +44,7 @@ class Searched:
 
     def newest(self, length: Dim) -> Tensor:
         """The tokens at place `length - 1`, int32[batch]."""
-        at = sizes.add(length, -1)
+        at = length - 1
         return compute(self.done.shape, lambda row: scalar.load(self.sequences, (row, at)))
 
     def advance(self, tokens: Tensor, length: Dim, end: int, padding: int) -> Searched:
@@ -125,7 +124,7 @@ class TokenChoice:
 
         def body(row: Dim, rank: Dim) -> Scalar:
             kept = scalar.load(better, (row, rank)) < self.top
-            kept = kept | scalar.compare("lt", scalar.size(rank), self.least)
+            kept = kept | (scalar.size(rank) < self.least)
             return scalar.select(kept, scalar.load(best, (row, rank)), self.filtered)
 
         return scatter_elements(scores, places, compute(best.shape, body), axis=1)
@@ -155,7 +154,7 @@ def _drawn(below: Tensor, key: Tensor) -> Tensor:
     rows, words = below.shape
     numbers = compute((rows,), lambda row: unit(draw(key, row)[:2], FLOAT))
     (row,), (over,) = indices((rows,)), reduced_indices((words,))
-    total = scalar.load(below, (row, sizes.add(words, -1)))
+    total = scalar.load(below, (row, words - 1))
     limit = scalar.load(numbers, (row,)) * total
     passed = scalar.cast(scalar.load(below, (row, over)) <= limit, INT64)
     return make_reduce((rows,), (words,), "sum", passed, INT64)

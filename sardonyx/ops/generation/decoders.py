@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from sardonyx.base import errors, integer, sizes
+from sardonyx.base import errors, integer
 from sardonyx.base.dtypes import FLOAT, INT32, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -78,7 +78,7 @@ def spread(x: Tensor, axis: int, copies: Dim) -> Tensor:
     """Every element along an axis so many times, side by side."""
     if copies == 1:
         return x
-    shape = (*x.shape[:axis], sizes.multiply(x.shape[axis], copies), *x.shape[axis + 1 :])
+    shape = (*x.shape[:axis], x.shape[axis] * copies, *x.shape[axis + 1 :])
 
     def body(*at: Dim) -> Scalar:
         row = integer.floordiv(at[axis], copies)
@@ -152,7 +152,7 @@ class Decoder:
     @property
     def rows(self) -> Dim:
         """How many sequences are generated at once."""
-        return sizes.multiply(self.batch, self.copies)
+        return self.batch * self.copies
 
     def begin(self) -> tuple[Tensor, list[Tensor]]:
         """Logits after the prompt, float[batch, vocabulary], and what is cached, for all rows."""
@@ -172,7 +172,7 @@ class Decoder:
         """The body of one step, its logits, and what it caches."""
         inputs = self._inputs(
             self.decoder, self._read_tokens(step), self.rows, self.copies,
-            sizes.add(step.length, -1), 1, step.caches, step.see,
+            step.length - 1, 1, step.caches, step.see,
         )  # fmt: skip
         body = self.scope.body(self.decoder, inputs, step.outside)
         caches = body.outputs[1 : 1 + len(step.caches)]
@@ -186,7 +186,7 @@ class Decoder:
         if logits.rank != 3:
             what = "The logits need three axes"
             raise InvalidGraph(message(self.where, what, got=str(list(logits.shape))))
-        end = sizes.add(logits.shape[1], -1)
+        end = logits.shape[1] - 1
         shape = (logits.shape[0], logits.shape[2])
         found = compute(shape, lambda row, word: scalar.load(logits, (row, end, word)), FLOAT)
         return slice_axis(found, 1, 0, self.vocabulary) if self.vocabulary > 0 else found
@@ -247,7 +247,7 @@ class Decoder:
             return self._positions(counted, rows, copies, before, new)
         if role == "attention_mask":
             mask = counted if self.mask is None else see(self.mask)
-            return self.mask_so_far(mask, rows, copies, sizes.add(before, new))
+            return self.mask_so_far(mask, rows, copies, before + new)
         raise InvalidGraph(message(self.where, f"A decoder without encoder has no input {role}"))
 
     def _or_ones(self, x: Tensor | None) -> Tensor:
@@ -258,7 +258,7 @@ class Decoder:
         start = self.prompt.shape[1]
         if length == start:
             return mask
-        ones = constant(1, INT32, (rows, sizes.add(length, sizes.multiply(start, -1))))
+        ones = constant(1, INT32, (rows, length - start))
         return concat([spread(mask, 0, copies), ones], 1)
 
     def _positions(self, mask: Tensor, rows: Dim, copies: Dim, before: Dim, new: Dim) -> Tensor:
@@ -268,13 +268,13 @@ class Decoder:
         if before == 0:
             row, token = indices((rows, new))
             (over,) = reduced_indices((start,))
-            earlier = scalar.compare("le", scalar.size(over), scalar.size(token))
+            earlier = scalar.size(over) <= scalar.size(token)
             one = here(scalar.load(mask, (row, over)), INT64)
             body = scalar.select(earlier, one, 0)
             upto = make_reduce((rows, new), (start,), "sum", body, INT64)
             return where(not_equal(mask, 0), upto - 1, 0)
         total = cast(mask, INT64).sum(1)
-        past = sizes.add(before, sizes.multiply(start, -1))
+        past = before - start
 
         def body_of(row: Dim, _: Dim) -> Scalar:
             return scalar.load(total, (integer.floordiv(row, copies),)) + scalar.size(past)

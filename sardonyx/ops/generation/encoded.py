@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from sardonyx.base import errors, sizes
+from sardonyx.base import errors
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -91,5 +91,5 @@ class EncodedDecoder(Decoder):
     def _with_room(self, cache: Tensor) -> Tensor:
         if not self.has_room:
             return cache
-        room = sizes.add(self.longest, sizes.multiply(cache.shape[2], -1))
+        room = self.longest - cache.shape[2]
         return pad(cache, (0, 0, 0, 0), (0, 0, room, 0), "constant", 0.0)

@@ -117,13 +117,13 @@ def _beam_search(
         slices = [reshape(ruled, shape)] if wants_scores else []
         return body, [any_going(after.done), *after.tensors(), *kept, *slices]
 
-    trips = sizes.total((longest, -1, sizes.multiply(start, -1)))
+    trips = sizes.total((longest, -1, -start))
     results = repeat(model.scope, [*state.tensors(), *caches], step, trips, any_going(state.done))
     ended, ended_scores = finish(Beams(*results[:fields]), longest, policy)
     scores = None
     if wants_scores:
         scores = _all_scores(reshape(totals, (decoder.batch, beams, totals.shape[1])),
-                             results[-1], sizes.add(trips, 1))  # fmt: skip
+                             results[-1], trips + 1)  # fmt: skip
     best, best_scores = slice_axis(ended, 1, 0, returned), slice_axis(ended_scores, 1, 0, returned)
     return best, best_scores, scores, logits
 
@@ -140,7 +140,7 @@ def _chosen(cache: Tensor, axis: int, sources: Tensor) -> Tensor:
 
 def _all_scores(first: Tensor, others: Tensor, steps: Dim) -> Tensor:
     """Scores of every step, zeros after the last: [steps, batch, beams, vocabulary]."""
-    rest = sizes.total((steps, -1, sizes.multiply(others.shape[0], -1)))
+    rest = sizes.total((steps, -1, -others.shape[0]))
     zeros = constant(0.0, FLOAT, (rest, *first.shape))
     return concat([unsqueeze(first, (0,)), others, zeros], 0)
 

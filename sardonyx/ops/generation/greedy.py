@@ -66,10 +66,10 @@ def _search(
         newest = before.newest(length)
         at = DecoderStep(newest, before.sequences, length, number, inputs[3:], outside)
         body, found, kept = decoder.go_on(at)
-        after, chosen_from = stepped(before, found, length, sizes.add(number, 1), outside)
+        after, chosen_from = stepped(before, found, length, number + 1, outside)
         return body, [any_going(after.done), after.sequences, after.done, chosen_from, *kept]
 
-    trips = sizes.total((longest, -1, sizes.multiply(start, -1)))
+    trips = sizes.total((longest, -1, -start))
     initial = [state.sequences, state.done, used, *caches]
     results = repeat(model.scope, initial, step, trips, any_going(state.done))
     return results[0], results[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import errors, sizes
+from sardonyx.base import errors
 from sardonyx.base.dtypes import INT32
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -109,7 +109,7 @@ def _after_padding(tokens: Tensor, padding: int) -> Tensor:
     row, place = indices(tokens.shape)
     (over,) = reduced_indices((tokens.shape[1],))
     real = scalar.compare("ne", scalar.load(tokens, (row, over)), padding)
-    upto = real & scalar.compare("le", scalar.size(over), scalar.size(place))
+    upto = real & (scalar.size(over) <= scalar.size(place))
     return make_reduce(tokens.shape, (tokens.shape[1],), "max", scalar.cast(upto, INT32), INT32)
 
 
@@ -137,7 +137,7 @@ def longest_of(where: str, max_length: Tensor, decoder_start: Dim) -> Dim:
     """How long sequences may get; more than what they begin with."""
     longest = number_of(max_length, f"{where}: max_length", 1)
     what = "max_length must be more than the prompt's length"
-    assume_at_most(sizes.add(decoder_start, 1), longest, where, what)
+    assume_at_most(decoder_start + 1, longest, where, what)
     return longest
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import FLOAT, INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -92,7 +92,7 @@ class Rules:
         if mask.rank != 2:
             what = "A mask of the batch's words needs two axes"
             raise InvalidGraph(message(self.where, what, got=str(list(mask.shape))))
-        wanted = sizes.multiply(mask.shape[0], copies), mask.shape[1]
+        wanted = mask.shape[0] * copies, mask.shape[1]
         for a, b in zip(wanted, scores.shape, strict=True):
             assume_equal(a, b, self.where, "A mask of the batch's words has another shape")
 
@@ -103,7 +103,7 @@ class Rules:
 
 
 def _without_end(scores: Tensor, end: int, length: Dim, least: Tensor) -> Tensor:
-    early = scalar.compare("lt", scalar.size(length), scalar.load(least, ()))
+    early = scalar.size(length) < scalar.load(least, ())
 
     def body(row: Dim, word: Dim) -> Scalar:
         here = scalar.compare("eq", scalar.size(word), end)
@@ -118,9 +118,9 @@ def _repeated_less(scores: Tensor, sequences: Tensor, length: Dim, penalty: Tens
 
     def token(row: Dim, place: Dim) -> Scalar:
         # Places that hold none yet name the first token again.
-        there = scalar.compare("lt", scalar.size(place), scalar.size(length))
+        there = scalar.size(place) < scalar.size(length)
         given = scalar.select(there, *(scalar.load(sequences, (row, p)) for p in (place, 0)))
-        return scalar.check_range(given, "input_ids", 0, sizes.add(scores.shape[1], -1))
+        return scalar.check_range(given, "input_ids", 0, scores.shape[1] - 1)
 
     def changed(row: Dim, place: Dim) -> Scalar:
         word = scalar.as_index(token(row, place), scores.shape[1])
@@ -134,21 +134,21 @@ def _repeated_less(scores: Tensor, sequences: Tensor, length: Dim, penalty: Tens
 def _without_ngrams(scores: Tensor, sequences: Tensor, length: Dim, ngram: int) -> Tensor:
     """No token that would end a run of tokens which was there before."""
     rows, longest = sequences.shape
-    begins = sizes.add(longest, 1 - ngram)
+    begins = longest + (1 - ngram)
     shape = rows, integer.maximum(begins, 0)
 
     def token(row: Dim, begin: Dim) -> Scalar:
-        given = scalar.load(sequences, (row, sizes.add(begin, ngram - 1)))
-        there = scalar.compare("lt", scalar.size(sizes.add(begin, ngram - 1)), scalar.size(length))
+        given = scalar.load(sequences, (row, begin + (ngram - 1)))
+        there = scalar.size(begin + (ngram - 1)) < scalar.size(length)
         used = scalar.select(there, given, scalar.load(sequences, (row, 0)))
-        return scalar.check_range(used, "input_ids", 0, sizes.add(scores.shape[1], -1))
+        return scalar.check_range(used, "input_ids", 0, scores.shape[1] - 1)
 
     def score(row: Dim, begin: Dim) -> Scalar:
-        hit = scalar.compare("lt", scalar.size(sizes.add(begin, ngram - 1)), scalar.size(length))
+        hit = scalar.size(begin + (ngram - 1)) < scalar.size(length)
         for k in range(ngram - 1):
-            newest = integer.maximum(sizes.add(length, 1 - ngram + k), 0)
+            newest = integer.maximum(length + (1 - ngram + k), 0)
             last = scalar.load(sequences, (row, newest))
-            before = scalar.load(sequences, (row, sizes.add(begin, k)))
+            before = scalar.load(sequences, (row, begin + k))
             hit = hit & scalar.compare("eq", before, last)
         return scalar.select(hit, scalar.constant(LOWEST, FLOAT), float("inf"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -47,8 +47,8 @@ def by_timestamps(
     """
     rows = sequences.shape[0]
     first, last = _stamps(sequences, length, tokens.begin)
-    newest = sizes.add(length, -1)
-    before = integer.maximum(sizes.add(length, -2), 0)
+    newest = length - 1
+    before = integer.maximum(length - 2, 0)
 
     def token(row: Dim, place: Dim) -> Scalar:
         return scalar.cast(scalar.load(sequences, (row, place)), INT64)
@@ -99,9 +99,9 @@ def _stamps(sequences: Tensor, length: Dim, begin: int) -> tuple[Tensor, Tensor]
     """Places of each row's first timestamp, or of its newest token; of its last one, or -1."""
     rows, longest = sequences.shape
     (row,), (over,) = indices((rows,)), reduced_indices((longest,))
-    there = scalar.compare("lt", scalar.size(over), scalar.size(length))
+    there = scalar.size(over) < scalar.size(length)
     stamp = there & (scalar.cast(scalar.load(sequences, (row, over)), INT64) >= begin)
-    newest = scalar.size(sizes.add(length, -1))
+    newest = scalar.size(length - 1)
     found = scalar.select(stamp, scalar.size(over), newest)
     first = make_reduce((rows,), (longest,), "min", found, INT64)
     number = scalar.select(stamp, scalar.size(over), scalar.constant(-1, INT64))

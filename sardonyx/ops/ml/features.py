@@ -176,7 +176,7 @@ def one_hot_encoder(
 
     def body(*at: Dim) -> Scalar:
         found = scalar.load(place, at[:-1])
-        missing = scalar.compare("lt", found, 0)
+        missing = found < 0
         checked = scalar.check_index(scalar.select(missing, scalar.size(count), found), count)
         return scalar.compare("eq", checked, scalar.size(at[-1]))
 
@@ -367,7 +367,7 @@ def _encoded(x: Tensor, keys: Array, values: Array, default: Any) -> Tensor:
 
     def body(*at: Dim) -> Scalar:
         found = scalar.load(place, at)
-        missing = scalar.compare("lt", found, 0)
+        missing = found < 0
         chosen = scalar.select(missing, scalar.size(count), found)
         return scalar.load(table, (scalar.as_index(chosen, count + 1),))
 

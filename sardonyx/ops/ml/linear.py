@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sardonyx.base import dtypes, integer
+from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -322,7 +322,7 @@ def _pair_weights(
 
 def _pair_number(i: Dim, j: Dim, count: int) -> Dim:
     """The position of the pair (i, j), i < j, in the order of `_pairs`."""
-    before = integer.floordiv(i * (2 * count - 1 - i), 2)
+    before = i * (2 * count - 1 - i) // 2
     return before + j - i - 1
 
 
@@ -335,7 +335,7 @@ def _votes(decisions: Tensor, count: int, pairs: list[tuple[int, int]]) -> Tenso
     first, second = (numbers(a.reshape(-1), dtypes.INT32, a.shape) for a in (wins, losses))
 
     def body(n: Dim, k: Dim, pair: Dim) -> Scalar:
-        positive = scalar.compare("gt", scalar.load(decisions, (n, pair)), 0.0)
+        positive = scalar.load(decisions, (n, pair)) > 0.0
         return scalar.select(
             positive, scalar.load(first, (pair, k)), scalar.load(second, (pair, k))
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import DType
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Array, Constant
@@ -145,7 +145,7 @@ def _parts(forest: Forest, rows: Dim, least: int) -> tuple[Dim, Dim]:
     if most > 1:
         groups = integer.maximum(integer.ceildiv(rows, least), 1)
         parts = integer.maximum(integer.floordiv(most, groups), 1)
-    share = sizes.multiply(integer.ceildiv(integer.ceildiv(rows, _ROW_PARTS), least), least)
+    share = integer.ceildiv(integer.ceildiv(rows, _ROW_PARTS), least) * least
     return parts, integer.minimum(integer.maximum(share, least), _MOST_ROWS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sardonyx.base import dtypes, integer, quotients, sizes
+from sardonyx.base import dtypes, integer, quotients
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -94,7 +94,7 @@ class _Mask:
         else:
             masked = score + scalar.cast(value, self.wide)
         # Keys that a short mask does not reach are hidden, also those of a mask for one key.
-        reached = scalar.compare("lt", scalar.size(key), scalar.size(width))
+        reached = scalar.size(key) < scalar.size(width)
         return scalar.select(reached, masked, _LOWEST)
 
     def _tests(self, batch: Dim, i: Dim, j: Dim) -> list[Scalar]:
@@ -279,7 +279,7 @@ def rotate(
     """
     split = split_heads(x, heads, "RotaryEmbedding")
     turned = split.shape[3] if width == 0 else width
-    half = integer.floordiv(turned, 2)
+    half = turned // 2
     assume_at_most(turned, split.shape[3], "RotaryEmbedding", "More is turned than there is")
     for cache in (cosine, sine):
         assume_at_most(half, cache.shape[-1], "RotaryEmbedding", "A cache is too narrow")
@@ -287,12 +287,12 @@ def rotate(
     def body(batch: Dim, head: Dim, position: Dim, d: Dim) -> Scalar:
         if interleaved:
             step: Dim = 1
-            pair = integer.floordiv(d, 2)
-            first = scalar.compare("eq", scalar.size(integer.modulo(d, 2)), 0)
+            pair = d // 2
+            first = scalar.compare("eq", scalar.size(d % 2), 0)
         else:
             step = half
             pair = integer.modulo(d, half)
-            first = scalar.compare("lt", scalar.size(d), scalar.size(half))
+            first = scalar.size(d) < scalar.size(half)
         value = scalar.load(split, (batch, head, position, d))
         behind = scalar.load(split, (batch, head, position, d + step))
         before = scalar.load(split, (batch, head, position, d - step))
@@ -300,7 +300,7 @@ def rotate(
         c, s = (angle(cache, batch, position, pair) for cache in (cosine, sine))
         result = value * c + other * s
         if width != 0:
-            inside = scalar.compare("lt", scalar.size(d), scalar.size(width))
+            inside = scalar.size(d) < scalar.size(width)
             return scalar.select(inside, result, value)
         return result
 
@@ -330,7 +330,7 @@ def rotary_embedding(
             assume_broadcast(cache.shape[:1], outer[:1], "RotaryEmbedding", "A cache")
             assume_shape(cache.shape[1:2], outer[1:], "RotaryEmbedding", "A cache")
         if rotary_embedding_dim:
-            half = integer.floordiv(rotary_embedding_dim, 2)
+            half = rotary_embedding_dim // 2
             assume_equal(cache.shape[-1], half, "RotaryEmbedding", "The width of a cache")
 
     def angle(cache: Tensor, batch: Dim, position: Dim, pair: Dim) -> Scalar:
@@ -365,7 +365,7 @@ def rotary_embedding_contrib(
     wanted = (1,) if positions.rank == 1 else (x.shape[0], x.shape[-2])
     assume_shape(positions.shape, wanted, "RotaryEmbedding", "The tensor of positions")
     assume_equal(cosine.shape[0], sine.shape[0], "RotaryEmbedding", "The caches differ")
-    width = sizes.multiply(cosine.shape[1], 2)
+    width = cosine.shape[1] * 2
     if x.rank == 3 and not num_heads:
         count = quotients.exact_quotient(x.shape[2], rotary_embedding_dim or width)
         num_heads = count if isinstance(count, int) else 0

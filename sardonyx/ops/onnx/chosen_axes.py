@@ -65,12 +65,12 @@ def chosen_axes(axes: Tensor, rank: int, where: str, *, none_is_all: bool = Fals
         assume_equal(axes.shape[0], 0, where, "There are no axes to choose from")
         return ()
     (count,) = axes.shape
-    empty = sizes.add(1, sizes.multiply(integer.minimum(count, 1), -1))
+    empty = 1 - integer.minimum(count, 1)
     if none_is_all:
         named = scattered(axes, 1, rank)
         added = scalar.size(empty)
         named = compute((rank,), lambda k: scalar.load(named, (k,)) + added)
-        count = sizes.add(count, sizes.multiply(empty, rank))
+        count = count + empty * rank
     else:
         named = scattered(axes, 1, rank)
     once = compute((rank,), lambda k: scalar.binary("min", scalar.load(named, (k,)), 1))
@@ -88,7 +88,7 @@ def spread(x: Tensor, flags: Flags) -> Tensor:
     taken = tuple(_unless(1 - m, d) for m, d in zip(flags, x.shape, strict=True))
 
     def source(*at: Dim) -> list[Dim]:
-        return [sizes.add(i, j) for i, j in zip(at[: x.rank], at[x.rank :], strict=True)]
+        return [i + j for i, j in zip(at[: x.rank], at[x.rank :], strict=True)]
 
     return reindex(x, (*left, *taken), source)
 
@@ -99,7 +99,7 @@ def _unless(flag: Dim, extent: Dim) -> Dim:
     As a maximum, which is one factor of a product: the same as a sum of products would make 3^n
     terms of the product of n sizes.
     """
-    return integer.maximum(flag, sizes.multiply(extent, 1 - flag))
+    return integer.maximum(flag, extent * (1 - flag))
 
 
 def without_axes(x: Tensor, flags: Flags, axes: Tensor, where: str) -> Tensor:
@@ -134,7 +134,7 @@ def with_axes(x: Tensor, axes: Tensor, where: str) -> Tensor:
             extent = scalar.select(here, scalar.size(d), extent)
         new = scalar.compare("eq", scalar.size(flag), 1)
         rows.append(scalar.select(new, 1, extent))
-        before = sizes.add(before, sizes.add(1, sizes.multiply(flag, -1)))
+        before = before + 1 - flag
     return reshape(x, contents(stack(rows), f"{where}: The shape", 0))
 
 
@@ -150,7 +150,7 @@ def _kept(shape: Shape, flags: Flags, count: int, where: str) -> tuple[Dim, ...]
             stays = scalar.compare("eq", scalar.size(flag), 0)
             here = scalar.compare("eq", scalar.size(before), scalar.size(place))
             result = scalar.select(stays & here, scalar.size(d), result)
-            before = sizes.add(before, sizes.add(1, sizes.multiply(flag, -1)))
+            before = before + 1 - flag
         return result
 
     return contents(compute((count,), body), f"{where}: The shape", 0)

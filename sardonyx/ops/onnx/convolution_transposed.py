@@ -118,7 +118,7 @@ class _TransposedAxis:
             self.output = full - self.before - (0 if auto_pad == "VALID" else high)
             return
         total = integer.maximum(full - target, 0)
-        half = integer.floordiv(total, 2)
+        half = total // 2
         self.before = half if auto_pad == "SAME_UPPER" else total - half
         # Padding cannot be negative: without a size that is asked for, the output stays shorter.
         self.output = full - total if wanted is None else target
@@ -148,7 +148,7 @@ class _TransposedAxis:
             tap = step * self.stride + at[1]
             position = at[0] + self.first - step
             if not isinstance(self.taps, int) or self.taps % self.stride:
-                tests.append(scalar.compare("lt", scalar.size(tap), scalar.size(self.taps)))
+                tests.append(scalar.size(tap) < scalar.size(self.taps))
         else:
             tap = step
             distance = at[0] + self.before - step * self.dilation
@@ -156,8 +156,8 @@ class _TransposedAxis:
             if self.stride > 1:
                 rest = scalar.size(integer.modulo(distance, self.stride))
                 tests.append(scalar.compare("eq", rest, 0))
-        tests.append(scalar.compare("ge", scalar.size(position), 0))
-        tests.append(scalar.compare("lt", scalar.size(position), scalar.size(self.length)))
+        tests.append(scalar.size(position) >= 0)
+        tests.append(scalar.size(position) < scalar.size(self.length))
         return position, tap, [t for t in tests if t.op != "constant" or not t.payload]
 
     def result(self, o: Dim) -> Shape:
@@ -243,6 +243,6 @@ def _guarded(right: Scalar, axes: list[_TransposedAxis], taps: list[Dim]) -> Sca
     """The weight's element, or 0 where a phase has no such tap."""
     for axis, tap in zip(axes, taps, strict=True):
         if axis.phased and (not isinstance(axis.taps, int) or axis.taps % axis.stride):
-            exists = scalar.compare("lt", scalar.size(tap), scalar.size(axis.taps))
+            exists = scalar.size(tap) < scalar.size(axis.taps)
             right = scalar.select(exists, right, 0)
     return right

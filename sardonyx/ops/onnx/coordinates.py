@@ -139,7 +139,7 @@ class ResizedAxis:
             return at / scale
         if self.mode == "half_pixel":
             return (at + 0.5) / scale - 0.5
-        several = scalar.compare("gt", scalar.size(self.output), 1)
+        several = scalar.size(self.output) > 1
         if self.mode == "pytorch_half_pixel":
             return scalar.select(several, (at + 0.5) / scale - 0.5, 0.0)
         if self.mode == "align_corners":

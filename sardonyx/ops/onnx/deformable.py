@@ -26,14 +26,14 @@ def _columns(x: Tensor, offset: Tensor, mask: Tensor | None, window: Window, gro
 
     def row(group: Dim, tap: Sequence[Dim]) -> Dim:
         for k, extent in zip(tap, window.kernel, strict=True):
-            group = sizes.add(sizes.multiply(group, extent), k)
+            group = group * extent + k
         return group
 
     def position(axis: int) -> Callable[..., Scalar]:
         def body(n: Dim, group: Dim, *at: Dim) -> Scalar:
             tap, o = at[:rank], at[rank:]
             start = scalar.size(window.positions(o, tap)[axis])
-            place = sizes.add(sizes.multiply(row(group, tap), rank), axis)
+            place = row(group, tap) * rank + axis
             return scalar.cast(start, wide) + scalar.cast(scalar.load(offset, (n, place, *o)), wide)
 
         return body
@@ -73,11 +73,11 @@ def deform_conv_19(
     check_channels(x, w, group)
     if offset_group < 1:
         raise InvalidGraph(message(where, f"There are {offset_group} groups of offsets"))
-    parts = sizes.multiply(integer.floordiv(x.shape[1], offset_group), offset_group)
+    parts = integer.floordiv(x.shape[1], offset_group) * offset_group
     assume_equal(x.shape[1], parts, where, f"The channels are no {offset_group} equal groups")
-    rows = sizes.multiply(sizes.product(window.kernel), offset_group)
+    rows = sizes.product(window.kernel) * offset_group
     outer = x.shape[:1]
-    wanted = (*outer, sizes.multiply(rows, window.rank), *window.outputs)
+    wanted = (*outer, rows * window.rank, *window.outputs)
     assume_shape(offset.shape, wanted, where, "The tensor of offsets")
     if mask is not None:
         assume_shape(mask.shape, (*outer, rows, *window.outputs), where, "The mask")
@@ -88,8 +88,8 @@ def deform_conv_19(
     shape = (*outer, group, per_group, *window.outputs)
     extents = (*window.kernel, depth)
     (n, g, m, *o), (*taps, inner) = indices(shape), reduced_indices(extents)
-    channel = sizes.add(sizes.multiply(g, depth), inner)
-    feature = sizes.add(sizes.multiply(g, per_group), m)
+    channel = g * depth + inner
+    feature = g * per_group + m
     left = scalar.load(columns, (n, channel, *taps, *o))
     right = scalar.load(w, (feature, inner, *taps))
     result = make_contract(shape, extents, left, right, wide, wide)

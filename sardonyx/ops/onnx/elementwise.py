@@ -175,8 +175,8 @@ def mod_10(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     shape = rest.shape
 
     def body(r: scalar.Scalar, d: scalar.Scalar) -> scalar.Scalar:
-        negative = scalar.compare("lt", r, 0)
-        other_sign = scalar.binary("xor", negative, scalar.compare("lt", d, 0))
+        negative = r < 0
+        other_sign = scalar.binary("xor", negative, d < 0)
         exact = scalar.binary("copysign", r, d) if r.dtype.is_float else r
         inexact = scalar.select(other_sign, r + d, r)
         return scalar.select(scalar.compare("eq", r, 0), exact, inexact)

@@ -45,7 +45,7 @@ def col2im_18(
     batch, columns, count = x.shape
     taps = sizes.product(block)
     channels = integer.floordiv(columns, taps)
-    wanted = (batch, sizes.multiply(channels, taps), sizes.product(window.outputs))
+    wanted = (batch, channels * taps, sizes.product(window.outputs))
     assume_shape((batch, columns, count), wanted, "Col2Im", "The tensor of columns")
     shape = (batch, channels, *image)
     at, over = indices(shape), reduced_indices(block)
@@ -60,18 +60,18 @@ def col2im_18(
         stride, blocks = window.strides[axis], window.outputs[axis]
         o = integer.floordiv(distance, stride)
         tests = [
-            scalar.compare("ge", scalar.size(distance), 0),
-            scalar.compare("lt", scalar.size(o), scalar.size(blocks)),
+            scalar.size(distance) >= 0,
+            scalar.size(o) < scalar.size(blocks),
         ]
         if stride != 1:
             rest = integer.modulo(distance, stride)
             tests.append(scalar.compare("eq", scalar.size(rest), 0))
         for test in tests:
             inside = test if inside is None else inside & test
-        tap = sizes.add(sizes.multiply(tap, block[axis]), over[axis])
-        number = sizes.add(sizes.multiply(number, blocks), o)
+        tap = tap * block[axis] + over[axis]
+        number = number * blocks + o
     wide = accumulator(x.dtype)
-    row = sizes.add(sizes.multiply(at[1], taps), tap)
+    row = at[1] * taps + tap
     value = scalar.cast(scalar.load(x, (at[0], row, number)), wide)
     if inside is not None:
         value = scalar.select(inside, value, 0)
@@ -100,7 +100,7 @@ def max_unpool_9(
         raise InvalidGraph(message(where, f"Its attributes do not fit {rank} spatial axes"))
     assume_shape(positions.shape, x.shape, where, "The tensor of positions")
     space = [
-        sizes.total((sizes.multiply(d - 1, steps[k]), kernel_shape[k], -edges[k], -edges[k + rank]))
+        sizes.total(((d - 1) * steps[k], kernel_shape[k], -edges[k], -edges[k + rank]))
         for k, d in enumerate(x.shape[2:])
     ]
     inferred = (*x.shape[:2], *space)
@@ -110,7 +110,7 @@ def max_unpool_9(
         "scatter_elements",
         (
             constant(0, x.dtype, (everything,)),
-            ranged(reshape(positions, (count,)), "I", 0, sizes.add(everything, -1)),
+            ranged(reshape(positions, (count,)), "I", 0, everything - 1),
             reshape(x, (count,)),
         ),
         (((everything,), x.dtype),),
@@ -123,7 +123,7 @@ def max_unpool_9(
     wanted = contents(output_shape, "The shape", 0, count=x.rank)
     if len(wanted) != x.rank:
         raise InvalidGraph(message(where, f"A shape of {len(wanted)} sizes for {x.rank} axes"))
-    more = [sizes.add(w, sizes.multiply(d, -1)) for w, d in zip(wanted, inferred, strict=True)]
+    more = [w - d for w, d in zip(wanted, inferred, strict=True)]
     return pad(result, (0,) * x.rank, more)
 
 
@@ -141,10 +141,10 @@ def center_crop_pad_18(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None =
     before: list[Dim] = [0] * x.rank
     after: list[Dim] = [0] * x.rank
     for axis, size in zip(chosen, wanted, strict=True):
-        more = sizes.add(size, sizes.multiply(x.shape[axis], -1))
-        less = sizes.multiply(more, -1)
-        added = integer.floordiv(integer.maximum(more, 0), 2)
-        cut = integer.floordiv(integer.maximum(less, 0), 2)
-        before[axis] = sizes.add(added, sizes.multiply(cut, -1))
-        after[axis] = sizes.add(more, sizes.multiply(before[axis], -1))
+        more = size - x.shape[axis]
+        less = -more
+        added = integer.maximum(more, 0) // 2
+        cut = integer.maximum(less, 0) // 2
+        before[axis] = added - cut
+        after[axis] = more - before[axis]
     return pad(x, before, after)

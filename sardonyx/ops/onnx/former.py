@@ -98,7 +98,7 @@ def crop(x: Tensor, *, border: Sequence[int], scale: Sequence[int] | None = None
         raise InvalidGraph(message("Crop", what, got=f"{list(border)}, {scale}"))
     left, top, right, bottom = border
     height, width = x.shape[2:]
-    below, behind = sizes.add(height, -bottom), sizes.add(width, -right)
+    below, behind = height - bottom, width - right
     if scale is not None:
         below, behind = top + scale[0], left + scale[1]
         for axis, end in ((2, below), (3, behind)):
@@ -197,12 +197,12 @@ def gru_unit(
         got = f"{list(hidden.shape)}, {list(gates.shape)}, {list(lengths.shape)}"
         raise InvalidGraph(message(where, what, got=got))
     size = hidden.shape[-1]
-    wanted = (*hidden.shape[:-1], sizes.multiply(size, 3))
+    wanted = (*hidden.shape[:-1], size * 3)
     assume_shape(gates.shape, wanted, where, "The tensor of gates")
     assume_equal(lengths.shape[0], hidden.shape[-2], where, "Each sequence needs a length")
     wide = accumulator(hidden.dtype)
     last = gates.rank - 1
-    ends = [sizes.multiply(size, k) for k in range(4)]
+    ends = [size * k for k in range(4)]
     update, output = (cast(slice_axis(gates, last, ends[k], ends[k + 1]), wide) for k in (1, 2))
     kept = sigmoid(update)
     before = cast(hidden, wide)

@@ -120,7 +120,7 @@ def scatter_elements(
         if k != axis:
             excess = integer.maximum(count - extent, 0)
             what = f"There are more indices along axis {k} than elements"
-            assume_equal(sizes.multiply(some, excess), 0, "ScatterElements", what)
+            assume_equal(some * excess, 0, "ScatterElements", what)
     assume_shape(updates.shape, positions.shape, "ScatterElements", "The tensor of updates")
     (result,) = make_call(
         "scatter_elements",
@@ -184,7 +184,7 @@ def tensor_scatter(
                 # Twice the remainder: it has the sign of what is divided.
                 rest = scalar.binary("rem", place - start, scalar.size(room))
                 place = scalar.binary("rem", rest + scalar.size(room), scalar.size(room))
-        inside = scalar.compare("ge", place, 0) & scalar.compare("lt", place, scalar.size(count))
+        inside = (place >= 0) & (place < scalar.size(count))
         source = (*at[:axis], scalar.as_index(place, count), *at[axis + 1 :])
         return scalar.select(inside, scalar.load(update, source), scalar.load(cache, at))
 
@@ -206,7 +206,7 @@ def one_hot(positions: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1)
     def body(*at: Dim) -> Scalar:
         chosen = scalar.load(positions, (*at[:axis], *at[axis + 1 :]))
         index = scalar.cast(chosen, dtypes.INT64)
-        negative = scalar.compare("lt", index, 0)
+        negative = index < 0
         index = scalar.select(negative, index + scalar.size(count), index)
         here = scalar.compare("eq", index, scalar.size(at[axis]))
         return scalar.select(here, scalar.load(values, (1,)), scalar.load(values, (0,)))

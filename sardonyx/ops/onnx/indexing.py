@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import integer, quotients, sizes
+from sardonyx.base import integer, quotients
 from sardonyx.base.dtypes import FLOAT, INT32
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
@@ -114,7 +114,7 @@ def split_key(
         return x, key
     if not policy.is_tokens:
         raise InvalidGraph(message(policy.where, "Its input key is missing"))
-    width = sizes.add(x.shape[-1], sizes.multiply(size, -1))
+    width = x.shape[-1] - size
     axis = x.rank - 1
     return slice_axis(x, axis, 0, width), slice_axis(x, axis, width, x.shape[-1])
 
@@ -156,28 +156,26 @@ class RotaryTables:
         """
         width, size = self.cosine.shape[-1], x.shape[-1]
         is_tokens = self.policy.is_tokens
-        whole = width if is_tokens else sizes.multiply(width, 2)
-        first = 0 if is_tokens else sizes.add(size, sizes.multiply(whole, -1))
-        half = integer.floordiv(width, 2)
+        whole = width if is_tokens else width * 2
+        first = 0 if is_tokens else size - whole
+        half = width // 2
 
         def body(*at: Dim) -> Scalar:
             *row, d = at
             request, where = place(tuple(row))
-            inner = sizes.add(d, sizes.multiply(first, -1))
+            inner = d - first
             if is_tokens:
                 apart, column = half, inner
-                is_left = scalar.compare("lt", scalar.size(inner), scalar.size(half))
+                is_left = scalar.size(inner) < scalar.size(half)
             else:
-                apart, column = 1, integer.floordiv(inner, 2)
-                is_left = scalar.compare("eq", scalar.size(integer.modulo(inner, 2)), 0)
+                apart, column = 1, inner // 2
+                is_left = scalar.compare("eq", scalar.size(inner % 2), 0)
             value = scalar.load(x, at)
-            behind = scalar.load(x, (*row, sizes.add(d, apart)))
-            before = scalar.load(x, (*row, sizes.add(d, sizes.multiply(apart, -1))))
+            behind = scalar.load(x, (*row, d + apart))
+            before = scalar.load(x, (*row, d - apart))
             other = scalar.select(is_left, -behind, before)
             c, s = (self._angle(t, request, where, column, name) for t in (self.cosine, self.sine))
-            inside = scalar.compare("ge", scalar.size(inner), 0) & scalar.compare(
-                "lt", scalar.size(inner), scalar.size(whole)
-            )
+            inside = (scalar.size(inner) >= 0) & (scalar.size(inner) < scalar.size(whole))
             return scalar.select(inside, value * c + other * s, value)
 
         return compute(x.shape, body)
@@ -286,7 +284,7 @@ def selected_entries(
 
     def body(row: Dim, slot: Dim) -> Scalar:
         entry = scalar.load(chosen, (row, slot))
-        there = scalar.compare("lt", scalar.size(slot), seen(row))
+        there = scalar.size(slot) < seen(row)
         return scalar.cast(scalar.select(there, entry, -1), INT32)
 
     def count(row: Dim) -> Scalar:
@@ -326,7 +324,7 @@ def pooled_windows(
     every = (*shape, 2 * ratio)
 
     def channel(slot: Dim, d: Dim) -> Dim:
-        return sizes.add(d, sizes.multiply(integer.floordiv(slot, ratio), size))
+        return d + integer.floordiv(slot, ratio) * size
 
     def logit(b: Dim, w: Dim, d: Dim, slot: Dim) -> Scalar:
         gate, there = element(False, b, w, slot, channel(slot, d))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from sardonyx.base import integer, sizes
+from sardonyx.base import integer
 from sardonyx.base.dtypes import FLOAT
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -90,7 +90,7 @@ def causal_convolution(
     batch, channels, _ = x.shape
     taps = w.shape[2]
     assume_shape(w.shape, (channels, 1, taps), _CONVOLUTION, "The weight")
-    behind = sizes.multiply(sizes.add(taps, -1), dilation)
+    behind = (taps - 1) * dilation
     if past_state is None:
         past_state = constant(0.0, x.dtype, (batch, channels, behind))
     assume_shape(past_state.shape, (batch, channels, behind), _CONVOLUTION, "The past state")
@@ -99,7 +99,7 @@ def causal_convolution(
 
     def body(at: tuple[Dim, ...], over: tuple[Dim, ...]) -> tuple[Scalar, Scalar]:
         n, c, i = at
-        place = sizes.add(i, sizes.multiply(over[0], dilation))
+        place = i + over[0] * dilation
         return scalar.load(padded, (n, c, place)), scalar.load(w, (c, 0, over[0]))
 
     result = contract(x.shape, (taps,), body, wide)
@@ -242,11 +242,11 @@ def _spread(x: Tensor, axis: int, extent: Dim, what: str) -> Tensor:
     size = x.shape[axis]
     if size == 1 or integer.known_equal(size, extent) is True:
         return x
-    fits = sizes.multiply(sizes.add(size, -1), size - extent)
+    fits = (size - 1) * (size - extent)
     assume_equal(fits, 0, _LINEAR, what)
 
     def body(*at: Dim) -> Scalar:
-        place = integer.minimum(at[axis], sizes.add(size, -1))
+        place = integer.minimum(at[axis], size - 1)
         return scalar.load(x, (*at[:axis], place, *at[axis + 1 :]))
 
     return compute((*x.shape[:axis], extent, *x.shape[axis + 1 :]), body)

@@ -242,10 +242,10 @@ def local_response(
     channels = x.shape[1]
     n, c, *space = indices_of(x.shape)
     (step,) = reduced_indices((size,))
-    neighbour = sizes.add(sizes.add(c, step), -((size - 1) // 2))
+    neighbour = c + step - ((size - 1) // 2)
     value = scalar.cast(scalar.load(x, (n, neighbour, *space)), wide)
-    inside = scalar.compare("ge", scalar.size(neighbour), 0)
-    inside = inside & scalar.compare("lt", scalar.size(neighbour), scalar.size(channels))
+    inside = scalar.size(neighbour) >= 0
+    inside = inside & (scalar.size(neighbour) < scalar.size(channels))
     body = scalar.select(inside, value * value, 0.0)
     squares = make_reduce(x.shape, (size,), "sum", body, wide)
     return cast(cast(x, wide) / power(squares * (alpha / size) + bias, beta), x.dtype)
@@ -276,7 +276,7 @@ def hardmax_over(x: Tensor, axes: Sequence[int]) -> Tensor:
     def body(*at: Dim) -> Scalar:
         position: Dim = 0
         for axis in axes:
-            position = sizes.add(sizes.multiply(position, x.shape[axis]), at[axis])
+            position = position * x.shape[axis] + at[axis]
         outer = tuple(at[k] for k in range(rank) if k not in axes)
         chosen = scalar.compare("eq", scalar.load(first, outer), scalar.size(position))
         one = scalar.constant(1, x.dtype)

@@ -71,11 +71,11 @@ def _counts(
             raise
     listed, counts = in_a_row(axes, "Pad"), in_a_row(pads, "Pad")
     (count,) = listed.shape
-    t.assume_equal(counts.shape[0], sizes.multiply(count, 2), "Pad", "The pads do not fit the axes")
+    t.assume_equal(counts.shape[0], count * 2, "Pad", "The pads do not fit the axes")
     chosen_axes(listed, x.rank, "Pad")
     before, after = (
         contents(scattered(listed, t.slice_axis(counts, 0, low, high), x.rank), "The pads")
-        for low, high in ((0, count), (count, sizes.multiply(count, 2)))
+        for low, high in ((0, count), (count, count * 2))
     )
     return (*before, *after), None
 

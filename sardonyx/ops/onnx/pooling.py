@@ -156,7 +156,7 @@ def _flat_positions(x: Tensor, window: Window, storage_order: int) -> Tensor:
             tap = reversed_taps[window.rank - 1 - axis]
             position = scalar.size(start) + tap * scalar.size(window.dilations[axis])
             flat = flat + position * scalar.size(steps)
-            steps = sizes.multiply(steps, window.inputs[axis])
+            steps = steps * window.inputs[axis]
         return flat + scalar.size((o[0] * x.shape[1] + o[1]) * image)
 
     return compute(shape, body)
@@ -224,10 +224,7 @@ def _taps_inside(window: Window, at: Sequence[Dim], padded: bool) -> Dim:
         high = window.inputs[axis] + (window.after[axis] if padded else 0)
         first = integer.maximum(integer.ceildiv(low - start, apart), 0)
         last = integer.minimum(integer.ceildiv(high - start, apart), taps)
-        if window.hangs_over(axis, padded):
-            count = sizes.multiply(count, last - first)
-        else:
-            count = sizes.multiply(count, taps)
+        count = count * (last - first if window.hangs_over(axis, padded) else taps)
     return count
 
 

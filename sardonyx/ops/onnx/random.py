@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes
 from sardonyx.base.dtypes import BOOL, DOUBLE, FLOAT, INT32, INT64, UINT32, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -47,7 +47,7 @@ def _drawn(
     def element(*at: Dim) -> Scalar:
         number: Dim = 0
         for i, extent in zip(at, shape, strict=True):
-            number = sizes.add(sizes.multiply(number, extent), i)
+            number = number * extent + i
         return body(draw(key, number))
 
     return compute(shape, element)
@@ -193,7 +193,7 @@ def multinomial_7(
 
     def passed(row: Dim, sample: Dim, kind: Dim) -> Scalar:
         # No class with a chance of 0 is ever chosen: u < 1, so that u * total < total.
-        total = scalar.load(below, (row, sizes.add(classes, -1)))
+        total = scalar.load(below, (row, classes - 1))
         limit = scalar.load(drawn, (row, sample)) * total
         return scalar.cast(scalar.load(below, (row, kind)) <= limit, target)
 

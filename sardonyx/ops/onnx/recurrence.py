@@ -157,14 +157,14 @@ class Network:
             raise InvalidGraph(message("direction", f"{self.direction!r} is none"))
         self.hidden = self.recurrent.shape[2]
         length, batch, width = self.x.shape
-        wide = sizes.multiply(self.hidden, self.gates)
+        wide = self.hidden * self.gates
         expected = [
             ("hidden_size", (self.hidden_size or self.hidden,), (self.hidden,)),
             ("W", self.weights.shape, (self.count, wide, width)),
             ("R", self.recurrent.shape, (self.count, wide, self.hidden)),
         ]
         if self.bias is not None:
-            expected.append(("B", self.bias.shape, (self.count, sizes.multiply(wide, 2))))
+            expected.append(("B", self.bias.shape, (self.count, wide * 2)))
         if self.lengths is not None:
             expected.append(("sequence_lens", self.lengths.shape, (batch,)))
         wanted = (self.count, batch, self.hidden)
@@ -182,8 +182,8 @@ class Network:
 
     def part(self, tensor: Tensor, axis: int, number: int) -> Tensor:
         """Gate `number` along an axis of all gates."""
-        start = sizes.multiply(self.hidden, number)
-        return slice_axis(tensor, axis, start, sizes.add(start, self.hidden))
+        start = self.hidden * number
+        return slice_axis(tensor, axis, start, start + self.hidden)
 
     def limit(self, x: Tensor) -> Tensor:
         """What goes into an activation."""
@@ -226,7 +226,7 @@ class Network:
         key = (self.scope.name, number)
         counter = sizes.measured(f"{self.scope.name}:step{number}", 0)
         is_reverse = self.direction == "reverse" or number == 1
-        last = sizes.add(length, sizes.multiply(sizes.add(counter, 1), -1))
+        last = length - (counter + 1)
         place = last if is_reverse else counter
         slice_ = buffer((*key, "gates"), given.shape[1:], self.wide)
         sliced = Sliced(stand_in(given, outside), slice_, place)
@@ -264,7 +264,7 @@ class Network:
         """Whether each sequence has a step at this place, as a column: bool[batch, 1]."""
 
         def body(row: Dim, _: Dim) -> Scalar:
-            return scalar.compare("lt", scalar.size(place), scalar.load(ends, (row,)))
+            return scalar.size(place) < scalar.load(ends, (row,))
 
         return compute((batch, 1), body, dtypes.BOOL)
 
@@ -305,5 +305,5 @@ class Network:
 
     def whole_bias(self, bias: Tensor) -> Tensor:
         """Both halves of the bias together."""
-        half = sizes.multiply(self.hidden, self.gates)
-        return slice_axis(bias, 0, 0, half) + slice_axis(bias, 0, half, sizes.multiply(half, 2))
+        half = self.hidden * self.gates
+        return slice_axis(bias, 0, 0, half) + slice_axis(bias, 0, half, half * 2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import sizes
 from sardonyx.ops.core.regions import Outside, seen_inside
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scope import Scope
@@ -79,11 +78,11 @@ def gru_1(
         scope, x, w, r, b, sequence_lens, [initial_h], direction, layout, 3, hidden_size, clip
     )
     functions = n.functions(activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh"])
-    wide = sizes.multiply(n.hidden, 3)
+    wide = n.hidden * 3
 
     def added_bias(bias: Tensor) -> Tensor:
         own = slice_axis(bias, 0, 0, wide)
-        state = slice_axis(bias, 0, wide, sizes.multiply(wide, 2))
+        state = slice_axis(bias, 0, wide, wide * 2)
         if linear_before_reset:  # the reset gate acts on the state's bias of the candidate, too
             nothing = constant(0.0, n.wide, (n.hidden,))
             state = concat([n.part(state, 0, 0), n.part(state, 0, 1), nothing], 0)
@@ -99,11 +98,11 @@ def gru_1(
                 product = matmul(h, weights)
                 linear = n.part(product, 1, 2)
                 if b is not None:
-                    start = sizes.multiply(n.hidden, 5)
-                    last = slice_axis(n.of(b, number), 0, start, sizes.add(start, n.hidden))
+                    start = n.hidden * 5
+                    last = slice_axis(n.of(b, number), 0, start, start + n.hidden)
                     linear = linear + seen_inside(last, outside)
             else:
-                split = sizes.multiply(n.hidden, 2)
+                split = n.hidden * 2
                 product = matmul(h, slice_axis(weights, 1, 0, split))
             z, r_ = (f(n.limit(n.part(given, 1, k) + n.part(product, 1, k))) for k in (0, 1))
             if linear_before_reset:

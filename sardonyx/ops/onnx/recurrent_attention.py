@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -78,7 +78,7 @@ def attn_lstm(
     given, whole = x.shape[2], w.shape[2]
     depth, size = memory.shape[2], scores.shape[1]
     width = depth if layer is None else layer.shape[2]
-    assume_shape(w.shape[2:], (sizes.add(given, width),), _NAME, "The last axis of W")
+    assume_shape(w.shape[2:], (given + width,), _NAME, "The last axis of W")
     own, attended = slice_axis(w, 2, 0, given), slice_axis(w, 2, given, whole)
     n = Network(
         scope, x, own, r, b, sequence_lens, [initial_h, initial_c], direction, 0, 4, hidden_size,
@@ -89,8 +89,8 @@ def attn_lstm(
         (query_weights, (n.count, n.hidden, size), "QW"),
         (memory_weights, (n.count, depth, size), "MW"), (scores, (n.count, size), "V"),
         (memory, (batch, steps, depth), "M"), (memory_seq_lens, (batch,), "memory_seq_lens"),
-        (layer, (n.count, sizes.add(depth, n.hidden), width), "AW"),
-        (p, (n.count, sizes.multiply(n.hidden, 3)), "P"),
+        (layer, (n.count, depth + n.hidden, width), "AW"),
+        (p, (n.count, n.hidden * 3), "P"),
     ):  # fmt: skip
         if tensor is not None:
             assume_shape(tensor.shape, wanted, _NAME, name)
@@ -164,6 +164,6 @@ class _Attention:
                 return scalar.constant(True, dtypes.BOOL)
             given = scalar.load(lengths, (row,))
             count = scalar.check_range(given, "memory_seq_lens", 1, shape[1])
-            return scalar.compare("lt", scalar.size(step), count)
+            return scalar.size(step) < count
 
         return compute(shape, body, dtypes.BOOL)

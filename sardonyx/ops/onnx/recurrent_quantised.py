@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, sizes
+from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.records import dataclass
 from sardonyx.ops.core.regions import Outside, seen_inside
@@ -85,7 +85,7 @@ class QuantisedNetwork(Network):
     def input_product(self, number: int) -> Tensor:
         """What the input gives to all gates of a direction: [length, batch, gates * hidden]."""
         length, batch, width = self.x.shape
-        rows = reshape(self.x, (sizes.multiply(length, batch), width))
+        rows = reshape(self.x, (length * batch, width))
         product = _product(rows, *self.own.of(number))
         return reshape(product, (length, batch, product.shape[-1]))
 

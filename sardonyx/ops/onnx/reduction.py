@@ -173,7 +173,7 @@ def _assume_there_is_one(x: Tensor, axis: int, where: str) -> None:
     others = sizes.product(d for k, d in enumerate(x.shape) if k != chosen)
     asked, empty = (integer.minimum(others, 1), 1 - integer.minimum(x.shape[chosen], 1))
     what = f"Axis {chosen} has no elements to choose from"
-    assume_equal(sizes.multiply(asked, empty), 0, where, what)
+    assume_equal(asked * empty, 0, where, what)
 
 
 def _running(kind: str, x: Tensor, axis: Tensor, exclusive: int, reverse: int) -> Tensor:

@@ -264,7 +264,7 @@ def max_roi_pool(
     inside: Scalar | None = None
     for k, (start, end) in enumerate(edges):
         place = scalar.load(start, (at[0], at[2 + k])) + scalar.size(over[k])
-        test = scalar.compare("lt", place, scalar.load(end, (at[0], at[2 + k])))
+        test = place < scalar.load(end, (at[0], at[2 + k]))
         inside = test if inside is None else inside & test
         length = x.shape[2 + k]
         last = scalar.size(length - 1)
@@ -278,7 +278,7 @@ def max_roi_pool(
         some: Scalar | None = None
         for k, (start, end) in enumerate(edges):
             here = (o[0], o[2 + k])
-            test = scalar.compare("lt", scalar.load(start, here), scalar.load(end, here))
+            test = scalar.load(start, here) < scalar.load(end, here)
             some = test if some is None else some & test
         found = scalar.load(largest, o)
         return found if some is None else scalar.select(some, found, 0.0)

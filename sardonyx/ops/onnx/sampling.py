@@ -158,7 +158,7 @@ def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tenso
         count = scalar.cast(scalar.size(length), dtype)
         if not align_corners:
             return (at * 2.0 + 1.0) / count - 1.0
-        several = scalar.compare("gt", scalar.size(length), 1)
+        several = scalar.size(length) > 1
         return scalar.select(several, at * 2.0 / (count - 1.0) - 1.0, 0.0)
 
     def body(*at: Dim) -> Scalar:

@@ -95,7 +95,7 @@ def scaled_in_run(
             continue
         scale = scalar.load(scales, (number,))
         exact = scalar.unary("floor", scalar.cast(scalar.size(length), scale.dtype) * scale)
-        usable = scalar.compare("gt", scale, 0.0) & scalar.compare("lt", scale, math.inf)
+        usable = (scale > 0.0) & (scale < math.inf)
         rows.append(scalar.select(usable, scalar.cast(exact, dtypes.INT64), -1))  # -1 is refused
         factors.append(scalar.cast(scale, dtype))
     measured = iter(contents(stack(rows), "The sizes", 0)) if rows else iter(())

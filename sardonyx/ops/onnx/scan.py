@@ -57,7 +57,7 @@ def scan_9(
     slices = [buffer((scope.name, "slice", k), x.shape[1:], x.dtype) for k, x in enumerate(wholes)]
     repeated = Repeated(scope, body, initial, slices)
     repeated.settle([], 0)
-    backwards = sizes.add(trips, sizes.multiply(sizes.add(repeated.counter, 1), -1))
+    backwards = trips - (repeated.counter + 1)
     sliced = []
     for k, (whole, slice_) in enumerate(zip(wholes, slices, strict=True)):
         reverse = bool(scan_input_directions and scan_input_directions[k])
@@ -171,12 +171,12 @@ class _Batched:
         after = body.outputs[:count]
         slices = body.outputs[count:]
         if end is not None:
-            active = scalar.compare("lt", scalar.size(self.step), end)
+            active = scalar.size(self.step) < end
             after = [_chosen(active, a, b) for a, b in zip(after, before, strict=True)]
             slices = [_chosen(active, x, constant(0, x.dtype, x.shape)) for x in slices]
         # Every state is kept: the one at the end of each sequence is a result.
         body.outputs = [*after, *after, *slices]
-        trips = sizes.multiply(self.batches, self.length)
+        trips = self.batches * self.length
         results = repeated.region(trips, None, False, self.sliced, ())[count:]
         parted = [reshape(x, (self.batches, self.length, *x.shape[1:])) for x in results]
         last = [self._last(x, y) for x, y in zip(self.states, parted[:count], strict=True)]
@@ -210,12 +210,12 @@ class _Batched:
         flat = reshape(whole, (sizes.multiply(*whole.shape[:2]), *whole.shape[2:]))
         if not self.backwards[number]:
             return self._slice(number, flat, self.repeated.counter)
-        start = sizes.multiply(self.batch, self.length)
+        start = self.batch * self.length
         return self._slice(number, flat, start + (self.length - 1 - self.step))
 
     def _last(self, first: Tensor, states: Tensor) -> Tensor:
         """The state after the last step, or the first one if there is no step."""
-        some = scalar.compare("ge", scalar.size(self.length), 1)
+        some = scalar.size(self.length) >= 1
 
         def body(b: Dim, *at: Dim) -> Scalar:
             after = scalar.load(states, (b, self.length - 1, *at))

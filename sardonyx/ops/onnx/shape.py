@@ -137,7 +137,7 @@ def squeeze_13(x: Tensor, axes: Tensor | None = None) -> Tensor:
         listed = in_a_row(axes, "Squeeze")
         flags = chosen_axes(listed, x.rank, "Squeeze")
         for axis, (flag, d) in enumerate(zip(flags, x.shape, strict=True)):
-            excess = sizes.multiply(flag, d - 1)
+            excess = flag * (d - 1)
             t.assume_equal(excess, 0, "Squeeze", f"Axis {axis} of {list(x.shape)} is not 1")
         return without_axes(x, flags, listed, "Squeeze")
 
@@ -176,9 +176,9 @@ def tile_1(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
     try:
         (chosen,) = integers(t.reshape(t.cast(axis, INT64), ()), "The axis")
     except DataDependent:
-        more = sizes.add(count, -1)
+        more = count - 1
         flags = chosen_axes(in_a_row(t.cast(axis, INT64), "Tile"), x.rank, "Tile")
-        return t.tile(x, [sizes.add(1, sizes.multiply(flag, more)) for flag in flags])
+        return t.tile(x, [1 + flag * more for flag in flags])
     chosen = t.normalise_axis(chosen, x.rank, "Tile")
     return t.tile(x, [count if k == chosen else 1 for k in range(x.rank)])
 

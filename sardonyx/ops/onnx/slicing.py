@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.base import integer, quotients, sizes
+from sardonyx.base import integer, quotients
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -100,7 +100,7 @@ def _sliced_in_run(
         step = scalar.select(chosen, scalar.clamp(scalar.load(stride, at), -most, most), 1)
         low = scalar.select(chosen, _bounded(scalar.load(begin, at), step, extent, 0), 0)
         high = scalar.select(chosen, _bounded(scalar.load(end, at), step, extent, -1), extent)
-        way = scalar.select(scalar.compare("gt", step, 0), high - low, low - high)
+        way = scalar.select(step > 0, high - low, low - high)
         size = scalar.binary("max", scalar.unary("abs", step), 1)
         more = scalar.binary("max", way + (size - 1), 0)
         firsts.append(low)
@@ -110,19 +110,19 @@ def _sliced_in_run(
     steps_ = contents(stack(strides), "A step")
     shape = contents(stack(lengths), "A length", 0)
     for step_ in steps_:
-        t.assume_equal(integer.minimum(sizes.multiply(step_, step_), 1), 1, "Slice", "A step is 0")
+        t.assume_equal(integer.minimum(step_ * step_, 1), 1, "Slice", "A step is 0")
     moves = list(zip(at_first, steps_, strict=True))
     return t.reindex(
         x,
         shape,
-        lambda *at: [f + sizes.multiply(i, s) for i, (f, s) in zip(at, moves, strict=True)],
+        lambda *at: [f + i * s for i, (f, s) in zip(at, moves, strict=True)],
     )
 
 
 def _bounded(bound: Scalar, step: Scalar, extent: Scalar, least_backward: int) -> Scalar:
     """A bound counted from the front, between the ends of the axis."""
-    front = scalar.select(scalar.compare("lt", bound, 0), bound + extent, bound)
-    ahead = scalar.compare("gt", step, 0)
+    front = scalar.select(bound < 0, bound + extent, bound)
+    ahead = step > 0
     low = scalar.select(ahead, 0, scalar.lift(least_backward, INT64))
     high = scalar.select(ahead, extent, extent - 1)
     return scalar.clamp(front, low, high)
@@ -151,9 +151,9 @@ def _split(
         if not uneven:
             each = integer.floordiv(extent, output_count)
             what = f"Its axis does not fall into {output_count} equal parts"
-            t.assume_equal(extent, sizes.multiply(each, output_count), "Split", what)
+            t.assume_equal(extent, each * output_count, "Split", what)
         length = integer.ceildiv(extent, output_count) if exact is None else exact
-        last = sizes.add(extent, sizes.multiply(length, 1 - output_count))
+        last = extent + length * (1 - output_count)
         lengths = [length] * (output_count - 1) + [last]
     if len(lengths) != output_count or any(isinstance(d, int) and d < 0 for d in lengths):
         raise InvalidGraph(

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sardonyx.base import sizes
 from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.object_types import ObjectType, object_type
@@ -68,7 +67,7 @@ def rows_of(x: Tensor, transposed: bool, where: str) -> CompressedRows | None:
     extents = call_for_tensor("sparse.sizes", [x], INT64, (2,), transposed=transposed)
     rows, columns = contents(extents, "A sparse tensor's shape", 0)
     assume_shape(inner.shape, values.shape, where, "The list of inner indices")
-    assume_shape(outer.shape, (sizes.add(rows, 1),), where, "The list of outer indices")
+    assume_shape(outer.shape, (rows + 1,), where, "The list of outer indices")
     return CompressedRows(outer, inner, values, (rows, columns))
 
 

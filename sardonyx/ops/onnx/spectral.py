@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sardonyx.base import dtypes, integer, interrupt, sizes
+from sardonyx.base import dtypes, integer, interrupt
 from sardonyx.base.dtypes import DOUBLE, INT64, DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
@@ -49,7 +49,7 @@ def fourier_table(
 
     def body(row: Dim, column: Dim) -> Scalar:
         n, component = integer.floordiv(row, parts), integer.modulo(row, parts)
-        k, result = integer.floordiv(column, 2), integer.modulo(column, 2)
+        k, result = column // 2, column % 2
         points = scalar.size(length)
         turns = scalar.binary("rem", scalar.size(n) * scalar.size(k), points)
         count = scalar.cast(points, DOUBLE)
@@ -63,7 +63,7 @@ def fourier_table(
             value = scalar.select(first, value, of_imaginary)
         return scalar.cast(value / count if inverse else value, dtype)
 
-    return compute((sizes.multiply(length, parts), sizes.multiply(frequencies, 2)), body, dtype)
+    return compute((length * parts, frequencies * 2), body, dtype)
 
 
 def _signal_table(length: Dim, frequencies: Dim, parts: int, dtype: DType) -> Tensor:
@@ -80,7 +80,7 @@ def _signal_table(length: Dim, frequencies: Dim, parts: int, dtype: DType) -> Te
         count = scalar.cast(points, DOUBLE)
         angle = scalar.cast(turns, DOUBLE) * (2.0 * math.pi) / count
         first = scalar.compare("eq", scalar.size(k), 0)
-        middle = scalar.compare("eq", scalar.size(sizes.multiply(k, 2)), points)
+        middle = scalar.compare("eq", scalar.size(k * 2), points)
         alone = first | middle
         even = scalar.unary("cos", angle) * scalar.select(
             alone, scalar.constant(1.0, DOUBLE), scalar.constant(2.0, DOUBLE)
@@ -89,7 +89,7 @@ def _signal_table(length: Dim, frequencies: Dim, parts: int, dtype: DType) -> Te
         real = scalar.compare("eq", scalar.size(component), 0)
         return scalar.cast(scalar.select(real, even, odd) / count, dtype)
 
-    return compute((sizes.multiply(frequencies, parts), length), body, dtype)
+    return compute((frequencies * parts, length), body, dtype)
 
 
 def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int) -> Tensor:
@@ -106,7 +106,7 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
     if onesided and not inverse and parts == 2:
         raise InvalidGraph(message("DFT", "Both sides of a complex signal's spectrum differ"))
     _claim_tables(length)
-    side = sizes.add(integer.floordiv(length, 2), 1)
+    side = length // 2 + 1
     x = _of_length(x, axis, side if inverse and onesided else length)
     order = [*(k for k in range(x.rank - 1) if k != axis), axis, x.rank - 1]
     moved = transpose(x, order)
@@ -114,7 +114,7 @@ def _transformed(x: Tensor, axis: int, length: Dim, inverse: int, onesided: int)
     back = [order.index(k) for k in range(x.rank)]
     if isinstance(length, int) and length > LONGEST_DIRECT:
         return transpose(_long(moved, length, inverse, onesided), back)
-    rows = moved.reshape(*lead, sizes.multiply(moved.shape[-2], parts))
+    rows = moved.reshape(*lead, moved.shape[-2] * parts)
     if inverse and onesided:
         table = _signal_table(length, side, parts, x.dtype)
         result = matmul(rows, table).reshape(*lead, length, 1)
@@ -153,9 +153,9 @@ def _both_sides(x: Tensor, length: int) -> Tensor:
 
     def body(*at: Dim) -> Scalar:
         *lead, k, p = at
-        own = scalar.compare("lt", scalar.size(k), length // 2 + 1)
+        own = scalar.size(k) < length // 2 + 1
         here = integer.minimum(k, length // 2)
-        there = integer.minimum(sizes.add(length, sizes.multiply(k, -1)), length // 2)
+        there = integer.minimum(length - k, length // 2)
         other = scalar.load(x, (*lead, there, p))
         real = scalar.compare("eq", scalar.size(p), 0)
         conjugate = other if parts == 1 else scalar.select(real, other, other * -1.0)
@@ -166,7 +166,7 @@ def _both_sides(x: Tensor, length: int) -> Tensor:
 
 def _of_length(x: Tensor, axis: int, length: Dim) -> Tensor:
     """Cut, or filled up with zeros."""
-    more = sizes.add(length, sizes.multiply(x.shape[axis], -1))
+    more = length - x.shape[axis]
     if more == 0:
         return x
     kept = slice_axis(x, axis, 0, integer.minimum(length, x.shape[axis]))
@@ -228,10 +228,7 @@ def _transformed_in_run(
     length = _length(merged, given, 1, inverse and onesided)
     result = _transformed(merged, 1, length, inverse, onesided)
     frequencies = result.shape[1]
-    shape = [
-        sizes.add(d, sizes.multiply(flag, sizes.add(frequencies, sizes.multiply(d, -1))))
-        for flag, d in zip(flags[:-1], x.shape[:-1], strict=True)
-    ]
+    shape = [d + flag * (frequencies - d) for flag, d in zip(flags[:-1], x.shape[:-1], strict=True)]
     return result.reshape(*shape, result.shape[-1])
 
 
@@ -240,7 +237,7 @@ def _length(x: Tensor, given: Tensor | None, axis: int, of_side: int) -> Dim:
     if given is not None:
         return contents(scalar_of(given, "DFT"), "The length", 1)[0]  # type: ignore[no-any-return]  # contents are numbers here
     extent = x.shape[normalise_axis(axis, x.rank, "DFT")]
-    return sizes.multiply(sizes.add(extent, -1), 2) if of_side else extent
+    return (extent - 1) * 2 if of_side else extent
 
 
 @op("STFT", 17)
@@ -266,17 +263,17 @@ def stft_17(
     else:
         raise InvalidGraph(message("STFT", "Neither a window nor a frame's length is given"))
     batch, samples = signal.shape[:2]
-    flat = signal.reshape(batch, sizes.multiply(samples, parts))
-    room = sizes.add(samples, sizes.multiply(length, -1))
-    count = integer.maximum(sizes.add(integer.floordiv(room, step), 1), 0)
-    width = sizes.multiply(length, parts)
+    flat = signal.reshape(batch, samples * parts)
+    room = samples - length
+    count = integer.maximum(integer.floordiv(room, step) + 1, 0)
+    width = length * parts
 
     def frame(b: Dim, f: Dim, n: Dim) -> Scalar:
-        start = sizes.multiply(f, sizes.multiply(step, parts))
-        return scalar.load(flat, (b, sizes.add(start, n)))
+        start = f * (step * parts)
+        return scalar.load(flat, (b, start + n))
 
     frames = compute((batch, count, width), frame, signal.dtype)
-    frequencies = sizes.add(integer.floordiv(length, 2), 1) if onesided else length
+    frequencies = length // 2 + 1 if onesided else length
     weights = None if window is None else cast(window, signal.dtype)
     if window is not None:
         assume_equal(window.shape[0], length, "STFT", "The window is not as long as a frame")
@@ -308,7 +305,7 @@ def _window(size: Tensor, terms: Sequence[float], periodic: int, output_datatype
     """A sum of cosines: `terms[k] * cos(2 pi k n / N)`, N one less if it is symmetric."""
     (length,) = contents(scalar_of(size, "window"), "The size", 0)
     target = _number_type("window", output_datatype)
-    period = length if periodic else sizes.add(length, -1)
+    period = length if periodic else length - 1
 
     def body(n: Dim) -> Scalar:
         points = scalar.cast(scalar.size(integer.maximum(period, 1)), DOUBLE)
@@ -363,29 +360,27 @@ def mel_weight_matrix_17(
 
     def edge(number: Scalar) -> Scalar:
         first, last = mel(scalar.load(low, ())), mel(scalar.load(high, ()))
-        step = (last - first) / scalar.cast(scalar.size(sizes.add(bins, 2)), DOUBLE)
+        step = (last - first) / scalar.cast(scalar.size(bins + 2), DOUBLE)
         hertz = (
             scalar.unary("exp", (number * step + first) * (math.log(10.0) / 2595.0)) - 1.0
         ) * 700.0
-        points = scalar.cast(scalar.size(sizes.add(length, 1)), DOUBLE)
+        points = scalar.cast(scalar.size(length + 1), DOUBLE)
         return scalar.unary("floor", points * hertz / scalar.load(rate, ()))
 
     def body(frequency: Dim, number: Dim) -> Scalar:
         at = scalar.cast(scalar.size(frequency), DOUBLE)
-        left, centre, right = (
-            edge(scalar.cast(scalar.size(sizes.add(number, k)), DOUBLE)) for k in range(3)
-        )
+        left, centre, right = (edge(scalar.cast(scalar.size(number + k), DOUBLE)) for k in range(3))
         up = scalar.binary("max", centre - left, 1.0)
         down = scalar.binary("max", right - centre, 1.0)
         rising = (at - left) / up
         falling = (right - at) / down
         flat = scalar.compare("eq", left, centre)
-        inside = scalar.compare("ge", at, left) & scalar.compare("le", at, centre)
-        after = scalar.compare("gt", at, centre) & scalar.compare("lt", at, right)
+        inside = (at >= left) & (at <= centre)
+        after = (at > centre) & (at < right)
         value = scalar.select(after, falling, 0.0)
         value = scalar.select(inside, rising, value)
         peak = flat & scalar.compare("eq", at, centre)
         return scalar.cast(scalar.select(peak, 1.0, value), target)
 
-    frequencies = sizes.add(integer.floordiv(length, 2), 1)
+    frequencies = length // 2 + 1
     return compute((frequencies, bins), body, target)

@@ -80,11 +80,11 @@ def _parts(rows: Tensor) -> Tensor:
     """Rows of complex numbers as rows of their parts: they are ordered as NumPy orders them."""
 
     def body(i: Dim, j: Dim) -> Scalar:
-        z = scalar.load(rows, (i, integer.floordiv(j, 2)))
-        is_real = scalar.compare("eq", scalar.size(integer.modulo(j, 2)), 0)
+        z = scalar.load(rows, (i, j // 2))
+        is_real = scalar.compare("eq", scalar.size(j % 2), 0)
         return scalar.select(is_real, complex_scalar.real(z), complex_scalar.imaginary(z))
 
-    return compute((rows.shape[0], sizes.multiply(rows.shape[1], 2)), body)
+    return compute((rows.shape[0], rows.shape[1] * 2), body)
 
 
 def _begins(ranked: Tensor) -> Tensor:

@@ -110,10 +110,10 @@ class Window:
     def _tests(self, axis: int, position: Dim) -> list[Scalar]:
         tests = []
         if not integer.is_nonnegative(-self.before[axis]):
-            tests.append(scalar.compare("ge", scalar.size(position), 0))
+            tests.append(scalar.size(position) >= 0)
         if not self._ends_inside(axis):
             end = scalar.size(self.inputs[axis])
-            tests.append(scalar.compare("lt", scalar.size(position), end))
+            tests.append(scalar.size(position) < end)
         return tests
 
     def _ends_inside(self, axis: int) -> bool:
@@ -242,9 +242,7 @@ def _edges(
                 got=auto_pad,
             )
         )
-    needed = sizes.total(
-        (sizes.multiply(integer.ceildiv(length, stride) - 1, stride), extent, -length)
-    )
+    needed = sizes.total(((integer.ceildiv(length, stride) - 1) * stride, extent, -length))
     total = integer.maximum(needed, 0)
-    half = integer.floordiv(total, 2)
+    half = total // 2
     return (half, total - half) if auto_pad == "SAME_UPPER" else (total - half, half)
