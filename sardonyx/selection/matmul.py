@@ -48,7 +48,7 @@ def product_of_kernels(
 ) -> list[Invocation]:
     """The kernel of a contraction, after the packing of a right factor that never changes."""
     fixed = pack and all(is_constant(x.tensor) for x in loads_of(group.right))
-    if fixed and selector.block_sizes.tiling is None and not _is_rounded(selector, group):
+    if fixed and not selector.block_sizes.has_thread_blocks and not _is_rounded(selector, group):
         general = selector.general_product(group, strides)
         if general is not None:
             return _general(selector, general, group, strides)
@@ -59,7 +59,7 @@ def product_of_kernels(
             from sardonyx.selection.blockwise import blockwise_product
 
         return blockwise_product(selector, codes, strides)
-    least_run = LEAST_RUN if selector.block_sizes.tiling is None else LEAST_ON_DEVICE
+    least_run = LEAST_ON_DEVICE if selector.block_sizes.has_thread_blocks else LEAST_RUN
     bordered = with_borders(group, least_run) if fixed else None
     if bordered is not None:
         contents, place, group = bordered

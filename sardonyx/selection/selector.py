@@ -264,7 +264,7 @@ class KernelSelector:
         if tiling is not None and (is_early or is_prepared(group)):
             tiling = None
         general = None
-        if self.block_sizes.tiling is None and name is None:
+        if not self.block_sizes.has_thread_blocks and name is None:
             general = self._general_windows().of(canonical) if group.inner else None
             general = general or self._general_maps().of(canonical)
         if general is not None:

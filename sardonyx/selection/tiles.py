@@ -85,7 +85,7 @@ def attention(
     canonical = selector.canonical(group, strides)
     key = (canonical.key, selector.block_sizes.tiling)
     general = (
-        None if selector.block_sizes.tiling is not None else selector.general_attention(canonical)
+        None if selector.block_sizes.has_thread_blocks else selector.general_attention(canonical)
     )
     if general is not None:
         return selector.general(general, group, "attention")

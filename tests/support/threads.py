@@ -34,10 +34,13 @@ from sardonyx.kernel.language.program import (
     Variable,
     While,
 )
-from sardonyx.kernel.language.threads import THREADS, WARP, WARPS
+from sardonyx.kernel.language.thread_blocks import ThreadBlocks
 from sardonyx.kernel.language.types import Type
+from sardonyx.llvm.ptx_device import THREAD_BLOCKS
 
 Array = np.ndarray[Any, Any]
+#: Threads that matrices are spread over.
+_WARP = 32
 _TYPES: dict[str, Any] = {
     "i1": np.bool_, "ptr": np.int64, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
     "f32": np.float32, "f64": np.float64,
@@ -154,16 +157,24 @@ class Machine:
     Args:
         program: Of kind `block`, or a kernel, which is spread over a warp first.
         arguments: Arrays for pointers, numbers for the rest, in slot order.
-        arrays: Everything that may be touched.
         scratch_bytes: What a kernel works in.
+        device: What its thread blocks can do.
     """
 
     def __init__(
-        self, program: Program, arguments: Sequence[Array | int], scratch_bytes: int = 0
+        self,
+        program: Program,
+        arguments: Sequence[Array | int],
+        scratch_bytes: int = 0,
+        device: ThreadBlocks = THREAD_BLOCKS,
     ) -> None:
-        self.is_block = program.kind == "block"
-        self.program = program if self.is_block else to_warp(program)
-        self.threads = THREADS if self.is_block else WARP
+        self.is_block, self.device, self.size = (
+            program.kind == "block",
+            device,
+            device.subgroup_size,
+        )
+        self.program = program if self.is_block else to_warp(program, self.size)
+        self.threads = device.threads if self.is_block else self.size
         scratch = np.zeros(max(64, scratch_bytes), np.uint8)
         arrays = [a for a in arguments if isinstance(a, np.ndarray)]
         self.tickets = np.zeros(TICKETS, np.int32)
@@ -211,7 +222,7 @@ class Machine:
                     self.loop(index, self.of(low), self.of(high), self.of(step), body, active)
                 case Parallel(index, body):
                     whole = np.ones(self.threads, np.int64)
-                    count = self.blocks // WARPS if self.is_block else self.blocks
+                    count = self.blocks // self.device.subgroups if self.is_block else self.blocks
                     self.loop(
                         index, whole * self.number, whole * count, whole * self.grid, body, active
                     )
@@ -271,9 +282,9 @@ class Machine:
         ids = np.arange(self.threads)
         match let.op:
             case "thread":
-                return ids % WARP
+                return ids % self.size
             case "warp_of_block":
-                return ids // WARP
+                return ids // self.size
             case "warp":
                 return np.full(self.threads, self.number)
             case "warps":
@@ -346,7 +357,7 @@ class Machine:
             case "power_of_two":
                 return np.exp2(given[0])
             case "shuffle_from":
-                return given[0][ids // WARP * WARP + given[1]]
+                return given[0][ids // self.size * self.size + given[1]]
             case "shuffle_across":
                 return given[0][ids ^ int(str(let.attribute("number")))]
         if let.op in _COMPARE:
@@ -418,12 +429,12 @@ class Machine:
         # What a thread gets comes from rows that others name: all count as readers.
         rows = self.shared.read(addresses, 16, np.ones(self.threads, bool)).view(np.uint16)
         found = np.zeros((self.threads, 4, 2), np.uint16)
-        for warp in range(self.threads // WARP):
+        for warp in range(self.threads // _WARP):
             for matrix in range(4):
-                first = warp * WARP + 8 * matrix
+                first = warp * _WARP + 8 * matrix
                 tile = rows[first : first + 8]
                 tile = tile.T if transposed else tile
-                found[warp * WARP : (warp + 1) * WARP, matrix] = tile.reshape(WARP, 2)
+                found[warp * _WARP : (warp + 1) * _WARP, matrix] = tile.reshape(_WARP, 2)
         return found.reshape(self.threads, 8).view(np.int32)
 
     def effect(self, effect: Effect, active: Array) -> None:
@@ -490,12 +501,12 @@ def _multiplied(kind: str, given: list[Array]) -> Array:
     result = sums.copy()
     each = 1 if kind == "tf32" else 2
     element = {"tf32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
-    for first in range(0, len(sums), WARP):
-        lanes = np.arange(WARP)
+    for first in range(0, len(sums), _WARP):
+        lanes = np.arange(_WARP)
         group, member = lanes // 4, lanes % 4
         a, b = np.zeros((16, 8 * each)), np.zeros((8 * each, 8))
         for k, word in enumerate(words):
-            part = np.ascontiguousarray(word[first : first + WARP]).reshape(WARP, 1)
+            part = np.ascontiguousarray(word[first : first + _WARP]).reshape(_WARP, 1)
             if kind == "tf32":
                 assert not (part & 0x1FFF).any(), "not rounded to tf32"
             elements = part.view(element).astype(np.float64)
@@ -507,5 +518,5 @@ def _multiplied(kind: str, given: list[Array]) -> Array:
         c = a @ b
         for k in range(4):
             rows, columns = group + 8 * (k // 2), member * 2 + k % 2
-            result[first : first + WARP, k] += c[rows, columns].astype(np.float32)
+            result[first : first + _WARP, k] += c[rows, columns].astype(np.float32)
     return result

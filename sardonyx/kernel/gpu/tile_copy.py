@@ -11,7 +11,7 @@ from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.program import Literal, Operand
-from sardonyx.kernel.language.threads import THREADS, ThreadBuilder
+from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.plan.axes import extent_of
 
 
@@ -58,11 +58,11 @@ class Copier:
         words = f.smem_rows * f.pitch
         self.count = f.words_each
         #: Which threads copy; None for all.
-        self.copies = b.compare("lt", thread, words) if words < THREADS else None
-        mine = thread if words >= THREADS else b.binary("rem", thread, words)
+        self.copies = b.compare("lt", thread, words) if words < b.device.threads else None
+        mine = thread if words >= b.device.threads else b.binary("rem", thread, words)
         self.word = b.binary("rem", mine, f.pitch)
         row = b.binary("div", mine, f.pitch)
-        step = max(1, THREADS // f.pitch)
+        step = max(1, b.device.threads // f.pitch)
         self.rows: list[Operand] = [b.binary("add", row, step * i) for i in range(self.count)]
         # Rows differ by multiples of what the exchange of words repeats after.
         self.offsets: list[Operand]

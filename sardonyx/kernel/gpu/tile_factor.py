@@ -15,7 +15,6 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.language.alignment import divisible, runs
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.program import Operand
-from sardonyx.kernel.language.threads import THREADS
 from sardonyx.kernel.language.types import Type, memory_type
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
 from sardonyx.tensor.rewriting import rewrite
@@ -65,6 +64,7 @@ class Factor:
         tile_lines: int,
         depth_tile: int,
         *,
+        threads: int,
         words: bool,
         aligned: bool,
         limit: Dim | None = None,
@@ -74,6 +74,7 @@ class Factor:
         self.body_before = body
         self.element, self.tile_lines, self.depth_tile = element, tile_lines, depth_tile
         self.words, self.aligned, self.strides = words, aligned, strides
+        self.threads = threads
         self.limit = extent_of(depth) if limit is None else limit
         self.word = WORD // element.size_bytes
         self.size_bytes = tile_lines * depth_tile * element.size_bytes
@@ -188,7 +189,7 @@ class Factor:
     @property
     def words_each(self) -> int:
         """How many words a thread copies."""
-        return max(1, self.size_bytes // WORD // THREADS)
+        return max(1, self.size_bytes // WORD // self.threads)
 
     @property
     def row_bytes(self) -> int:

@@ -1,6 +1,6 @@
 """Kernel programs for GPUs: a vector becomes one element in each thread of a warp.
 
-A kernel's blocks are dealt out to the warps of the whole grid. Scalars are the same in all 32
+A kernel's blocks are dealt out to the warps of the whole grid. Scalars are the same in all
 threads, and so is control flow, which hangs on scalars alone: a warp never diverges. What a scalar
 writes, its first thread writes. Vectors are shorter than a warp at times; then the threads beyond
 repeat what those before them do, so that nothing is read or written outside.
@@ -29,27 +29,31 @@ from sardonyx.kernel.language.program import (
     Variable,
     While,
 )
-from sardonyx.kernel.language.threads import TRAILING, WARP
+from sardonyx.kernel.language.threads import TRAILING
 from sardonyx.kernel.language.types import I32, I64, PTR, Type
 from sardonyx.kernel.language.words import by_words
 
 
-def to_warp(program: Program) -> Program:
+def to_warp(program: Program, size: int) -> Program:
     """A program whose vectors are spread over the threads of warps.
 
     A kernel becomes a function of its slots, the number of blocks and the context: what every
     thread of the grid calls.
 
+    Args:
+        program: Of vectors with up to `size` lanes.
+        size: Threads of a warp: a device's `subgroup_size`.
+
     Raises:
         EngineError: The program has vectors that are longer than a warp, or operations that have no
             meaning there.
     """
-    return _Warp(program).run()
+    return _Warp(program, size).run()
 
 
 class _Warp:
-    def __init__(self, program: Program) -> None:
-        self.source = program
+    def __init__(self, program: Program, size: int) -> None:
+        self.source, self.size = program, size
         parameters = [(p.name, _one(p.value.type)) for p in program.parameters]
         if program.kind == "kernel":
             parameters += zip(TRAILING, (I64, PTR), strict=True)
@@ -124,9 +128,9 @@ class _Warp:
 
     def lane(self, lanes: int) -> SsaValue:
         """Which lane of a vector of so many a thread has."""
-        if lanes == WARP:
+        if lanes == self.size:
             return self.thread
-        if not 0 < lanes < WARP or lanes & lanes - 1:
+        if not 0 < lanes < self.size or lanes & lanes - 1:
             what = f"A vector of {lanes} lanes cannot be spread over a warp"
             raise EngineError(message(f"kernel {self.source.name}", what))
         return self.b.binary("and", self.thread, lanes - 1)
@@ -220,7 +224,7 @@ class _Warp:
         b, count = self.b, let.operands[0].type.lanes
         lanes = let.attribute("lanes")
         assert isinstance(lanes, tuple)  # noqa: S101 - narrows the type for the checker
-        if len(lanes) > WARP:
+        if len(lanes) > self.size:
             what = f"A vector of {len(lanes)} lanes cannot be spread over a warp"
             raise EngineError(message(f"kernel {self.source.name}", what))
         chosen = self._by_lane([int(str(lane)) for lane in lanes])
