@@ -50,13 +50,16 @@ _TYPES: dict[str, Any] = {
 _UNARY: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "tanh": np.tanh,
     "floor": np.floor, "sign": np.sign, "log": np.log, "not": np.invert, "round": np.round,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": np.reciprocal, "exp2": np.exp2,
+    "ceil": np.ceil, "trunc": np.trunc, "sin": np.sin, "cos": np.cos,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }  # fmt: skip
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "shl": np.left_shift, "shr": np.right_shift, "pow": np.power,
+    "shl": np.left_shift, "shr": np.right_shift, "pow": np.power, 
+    "scale": lambda x, n: x * np.exp2(n),
 }  # fmt: skip
 _COMPARE: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
@@ -154,12 +157,17 @@ class Shared:
 class Machine:
     """Runs one program.
 
+    Attributes:
+        SHARED: What shared memory is; where it begins, no other memory is.
+
     Args:
         program: Of kind `block`, or a kernel, which is spread over a warp first.
         arguments: Arrays for pointers, numbers for the rest, in slot order.
         scratch_bytes: What a kernel works in.
         device: What its thread blocks can do.
     """
+
+    SHARED: type[Shared] = Shared
 
     def __init__(
         self,
@@ -291,8 +299,8 @@ class Machine:
                 return np.full(self.threads, self.grid)
             case "shared_by_block":
                 assert self.shared is None, "one piece of shared memory is enough"
-                self.shared = Shared(int(str(let.attribute("size_bytes"))))
-                return np.full(self.threads, Shared.BASE)
+                self.shared = self.SHARED(int(str(let.attribute("size_bytes"))))
+                return np.full(self.threads, self.SHARED.BASE)
             case "context":
                 wanted = {
                     "scratch": self.scratch.ctypes.data, "scratch_bytes": 0,
@@ -369,7 +377,7 @@ class Machine:
         return np.asarray(table[let.op](*given)).astype(given[0].dtype)
 
     def space(self, addresses: Array, active: Array) -> Memory | Shared:
-        shared = addresses >= Shared.BASE
+        shared = addresses >= self.SHARED.BASE
         if self.shared is not None and shared[active].all():
             return self.shared
         assert not shared[active].any()

@@ -7,6 +7,7 @@ from typing import Protocol
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor
 from sardonyx.kernel.gpu.tile_fragments import FragmentLane, Fragments
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
+from sardonyx.kernel.gpu.tile_shape import SUM_ROWS
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.program import Literal, Operand
 from sardonyx.kernel.language.threads import ThreadBuilder
@@ -99,16 +100,14 @@ class SumMultiplier:
     many columns) apart, or in groups of a word if words run along the lines.
     """
 
-    ROWS = 8
-
     def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
         self.b, self.type = b, schedule.unit.sum
         self.tile_depth = schedule.depth_tile
-        columns = b.device.threads // self.ROWS
+        columns = b.device.threads // SUM_ROWS
         first = b.binary("mul", b.warp_of_block(), b.device.subgroup_size)
         thread = b.binary("add", first, b.thread())
         row, column = b.binary("div", thread, columns), b.binary("rem", thread, columns)
-        self.left = _Lines(b, schedule.left, row, self.ROWS)
+        self.left = _Lines(b, schedule.left, row, SUM_ROWS)
         self.right = _Lines(b, schedule.right, column, columns)
         self.sums: list[list[Register]] = [
             [b.variable(Literal(self.type, 0), name="sum") for _ in self.right.lines]

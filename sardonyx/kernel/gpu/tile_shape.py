@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from sardonyx.base import integer, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.kernel.gpu.tile_factor import WORD
 from sardonyx.kernel.language.compiled import symbols_of
 from sardonyx.kernel.language.context import TICKETS
 from sardonyx.kernel.loops.block_sizes import Tiling
 
 #: Bytes along the depth that one step has.
 STEP_BYTES = 64
+#: Rows in which the threads lie that sum a tile without matrix units.
+SUM_ROWS = 8
 #: Elements between the ends of two rows of a finished tile: other banks for the next row.
 GAP = 8
 #: Behind a finished tile there is room for a word.
@@ -105,10 +108,18 @@ Rated = Sequence[tuple[TileShape, float]]
 
 def shapes_of(kind: str, sum_bytes: int, tiling: Tiling) -> Rated:
     """Tiles for a unit that fit into shared memory, largest first; with the rate of each."""
-    held = sum_bytes if kind == "fma" else 0
-    most = tiling.thread_blocks.shared_bytes
+    device = tiling.thread_blocks
+    if kind != "fma":
+        return [pair for pair in _MATRIX if pair[0].shared_bytes(0) <= device.shared_bytes]
+    # A thread sums words of rows times words of columns, see `SumMultiplier`.
+    word = WORD // sum_bytes
+    down, across = SUM_ROWS * word, device.threads // SUM_ROWS * word
     return [
-        pair for pair in (_FMA if kind == "fma" else _MATRIX) if pair[0].shared_bytes(held) <= most
+        (shape, rate)
+        for shape, rate in _FMA
+        if shape.shared_bytes(sum_bytes) <= device.shared_bytes
+        and not shape.rows % down
+        and not shape.columns % across
     ]
 
 

@@ -174,7 +174,10 @@ class _Warp:
         pointer, index, *rest = operands
         if kind.lanes > 1 and let.operands[1].type.lanes == 1:
             index = b.binary("add", b.convert(index, I64), self.lane(kind.lanes))
-        return b.let(_one(kind), "load", [pointer, index, *rest], **dict(let.attributes))
+        attributes = dict(let.attributes)
+        if attributes.get("align_bytes"):
+            attributes["align_bytes"] = _alignment(int(str(attributes["align_bytes"])), kind)
+        return b.let(_one(kind), "load", [pointer, index, *rest], **attributes)
 
     def store(self, statement: Store) -> None:
         b, lanes = self.b, statement.value.type.lanes
@@ -189,7 +192,10 @@ class _Warp:
             with b.if_(mask if mask is not None else b.eq(0, 0)):
                 b.store(value, pointer, index, ordering=statement.ordering)
         else:
-            b.store(value, pointer, index, mask=mask, align_bytes=statement.align_bytes)
+            align = statement.align_bytes and _alignment(
+                statement.align_bytes, statement.value.type
+            )
+            b.store(value, pointer, index, mask=mask, align_bytes=align)
         b.append(Effect("sync_warp", ()))
 
     def once(self, let: Let, operands: list[Operand]) -> Operand:
@@ -276,6 +282,11 @@ class _Warp:
 def _signed(word: int) -> int:
     """A word of 32 bits as the number that an i32 holds."""
     return word - (1 << 32) if word >> 31 else word
+
+
+def _alignment(align_bytes: int, vector: Type) -> int:
+    """What is known of each element's address, where a vector's is a multiple of `align_bytes`."""
+    return align_bytes if vector.lanes == 1 else min(align_bytes, vector.element.size_bytes)
 
 
 def _one(type: Type) -> Type:
