@@ -139,7 +139,7 @@ class KernelLauncher(Protocol):
     address: int
     launcher: int
 
-    def limit(self, warps: int) -> None:
+    def limit(self, subgroups: int, /) -> None:
         """No launch may have more subgroups: there is no more memory for them to work in."""
 
     def launch(self, number: int) -> bool:

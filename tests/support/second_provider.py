@@ -121,9 +121,9 @@ class SecondLauncher:
         """Where kernels work: so many bytes for each subgroup."""
         self._scratch, self._scratch_bytes = scratch, each_bytes
 
-    def limit(self, warps: int) -> None:
+    def limit(self, subgroups: int) -> None:
         self._records[:, LAUNCHED["most"]] = max(
-            1, min(_MOST, warps // self._owner.blocks.subgroups)
+            1, min(_MOST, subgroups // self._owner.blocks.subgroups)
         )
 
     def launch(self, number: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
@@ -61,6 +61,12 @@ class BlockSizes:
     def has_thread_blocks(self) -> bool:
         """Whether kernels are computed by thread blocks of a device."""
         return self.tiling is not None
+
+    def for_any_address(self) -> BlockSizes:
+        """The same where buffers may begin at any address."""
+        if self.tiling is None:
+            return self
+        return replace(self, tiling=replace(self.tiling, aligned=False))
 
     def vectors_of(self, rows: Dim) -> int:
         """Vectors of columns in a tile of a product of so many rows."""
