@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,19 @@ from onnx.reference import ReferenceEvaluator
 from sardonyx.base import errors
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
+from sardonyx.cuda.interfaces import CUDA_INTERFACES
+from sardonyx.runtime import device
+from sardonyx.runtime.device import DeviceInterfaces
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.storage import OutputPlacement
 from tests.support.oracle import Oracle
 from tests.support.second_device import second_target
-from tests.support.second_provider import NoLibraries, SecondExecutable, SecondProvider
+from tests.support.second_provider import (
+    SECOND_INTERFACES,
+    NoLibraries,
+    SecondExecutable,
+    SecondProvider,
+)
 from tests.support.session import model_of
 
 pytestmark = pytest.mark.once
@@ -217,3 +226,20 @@ def test_a_fault_names_its_node() -> None:
         engine.run([_floats(4, 3), np.array([0, 9])])
     (mine,) = engine.run([np.eye(4, 3, dtype=np.float32), np.array([1, -1])])
     np.testing.assert_array_equal(mine, np.eye(4, 3, dtype=np.float32)[[1, 3]])
+
+
+@pytest.mark.parametrize("found", [CUDA_INTERFACES, SECOND_INTERFACES], ids=["cuda", "second"])
+def test_the_page_names_every_implementation(found: DeviceInterfaces) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "providers.md").read_text()
+    for interface, kind in zip(DeviceInterfaces._fields, found, strict=True):
+        module = str(getattr(kind, "__module__", "")).removeprefix("sardonyx.")
+        *folders, name = module.split(".")
+        place = "/".join([*folders[1:], f"{name}.py"]) if folders[0] == "cuda" else kind.__name__
+        assert f"`{place}`" in page or f"`{'/'.join(folders)}/{name}.py`" in page, interface
+
+
+def test_the_page_names_every_protocol() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "providers.md").read_text()
+    protocols = {n for n, x in vars(device).items() if getattr(x, "_is_protocol", False)}
+    missing = {n for n in protocols - {"Protocol", "PlanCode"} if f"`{n}`" not in page}
+    assert not missing

@@ -13,7 +13,8 @@ import pytest
 import sardonyx
 from sardonyx.base.errors import EngineError
 from sardonyx.compiler.targets import DEVICES, PROCESSORS, target_of
-from sardonyx.kernel.language.thread_blocks import ThreadBlocks
+from sardonyx.kernel.gpu.tile_shape import shapes_of
+from sardonyx.kernel.language.thread_blocks import MatrixShape, ProductCosts, ThreadBlocks
 from tests.support.second_device import second_target
 
 PACKAGE = Path(sardonyx.__file__).parent
@@ -147,3 +148,35 @@ def test_equal_keys_are_equal_capabilities() -> None:
     for target in targets:
         assert known.setdefault(target.key, target.thread_blocks) == target.thread_blocks
     assert len(known) == len(targets)
+
+
+_COSTS = ProductCosts((), (), 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("subgroup_size", "threads", "shapes"),
+    [(12, 48, 0), (32, 48, 0), (64, 32, 0), (16, 64, 1), (32, 256, 1), (0, 32, 0)],
+)
+def test_what_does_not_fit_is_refused(subgroup_size: int, threads: int, shapes: int) -> None:
+    listed = (MatrixShape("f16", 16, 8, 16),) * shapes
+    with pytest.raises(EngineError, match="thread blocks"):
+        ThreadBlocks(subgroup_size, threads, 1 << 15, _COSTS, listed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sum_bytes", "shared_bytes", "expected"),
+    [
+        ("fma", 4, 48, [(64, 64), (32, 64)]),
+        ("fma", 8, 32, [(32, 64)]),
+        ("fma", 4, 20, [(32, 64)]),
+        ("fma", 4, 16, []),
+        ("fma", 8, 16, []),
+    ],
+)
+def test_tiles_fit_into_shared_memory(
+    kind: str, sum_bytes: int, shared_bytes: int, expected: list[tuple[int, int]]
+) -> None:
+    tiling = second_target(16, shared_bytes * 2**10).block_sizes.tiling
+    assert tiling is not None
+    shapes = [shape for shape, _ in shapes_of(kind, sum_bytes, tiling)]
+    assert [(s.rows, s.columns) for s in shapes] == expected

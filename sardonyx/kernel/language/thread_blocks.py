@@ -6,7 +6,12 @@ chip. Kernels ask this record, never which maker's device it is.
 
 from __future__ import annotations
 
+from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
+
+#: What `ThreadBuilder.multiply_matrices` spreads matrices over: threads of a subgroup. Tiles for
+#: matrices are made for so many subgroups.
+MATRIX_THREADS, MATRIX_SUBGROUPS = 32, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,9 @@ class ProductCosts:
 class ThreadBlocks:
     """What a device with thread blocks has.
 
+    Raises:
+        EngineError: These numbers do not fit each other.
+
     Attributes:
         subgroup_size: Threads that exchange words without memory; a power of two.
         threads: Threads of a thread block; a multiple of `subgroup_size`.
@@ -72,6 +80,15 @@ class ThreadBlocks:
     matrix_shapes: tuple[MatrixShape, ...] = ()
     async_copy: bool = False
     pointer_bits: int = 64
+
+    def __post_init__(self) -> None:
+        size, what = self.subgroup_size, ""
+        if size < 1 or size & size - 1 or self.threads % size or self.threads < size:
+            what = f"{self.threads} threads cannot be subgroups of {size}"
+        elif self.matrix_shapes and (size, self.subgroups) != (MATRIX_THREADS, MATRIX_SUBGROUPS):
+            what = f"Matrices cannot be spread over {self.subgroups} subgroups of {size} threads"
+        if what:
+            raise EngineError(message("thread blocks", what))
 
     @property
     def subgroups(self) -> int:
