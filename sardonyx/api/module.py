@@ -135,7 +135,7 @@ def register_execution_provider_library(registration_name: str, library_path: st
         message(
             "register_execution_provider_library",
             f"Libraries with onnxruntime's binary interface are not supported: {library_path}",
-            do="Write a provider in Python, or over a library of its own: see docs/providers.md",
+            do="Write a provider in Python, or over a library of its own: see docs/plugins.md",
         )
     )
 

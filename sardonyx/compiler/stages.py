@@ -79,7 +79,7 @@ def stage_text(source: Any, stage: str, after: str | None = None, target: str | 
             return "\n\n".join([*parts, "every run:\n" + plan_text(compiled.main)])
         case "kernels":
             return "\n\n".join(map(to_text, compiled.programs()))
-    if name in DEVICES:
+    if chosen.has_thread_blocks:
         return _device_code(compiled, chosen, stage)
     text = emit_module(compiled.programs(), chosen)
     return text if stage == "llvm" else emit_assembly(text, chosen)
@@ -120,7 +120,7 @@ def _planned(
     graph: Graph, lowered: LoweredGraph, name: str | None, *, fuse: bool = True
 ) -> Planned:
     target = host_target() if name is None else target_of(name)
-    is_device = name in DEVICES
+    is_device = target.has_thread_blocks
     offers = OfferNotes() if is_device else None
     without = frozenset((RINGS,) if is_device else ())  # as `cuda.provider` plans
     reasons, trace = Reasons(), SelectionTrace()

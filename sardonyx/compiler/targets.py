@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.kernel.loops.block_sizes import Tiling
+from sardonyx.llvm.ptx_device import NAMED_GPUS, ptx_tiling
 from sardonyx.targets.target import Target, named_targets
 
-#: Architecture of a GPU -> multiprocessors of the device that has it: A100, H100.
-_DEVICES = {"sm_80": 108, "sm_90": 132}
 #: Names of processors.
 PROCESSORS = tuple(named_targets())
 #: Names of GPUs.
-DEVICES = tuple(_DEVICES)
+DEVICES = tuple(NAMED_GPUS)
 #: All names.
 TARGETS = (*PROCESSORS, *DEVICES)
 
@@ -22,10 +20,10 @@ def target_of(name: str) -> Target:
     Raises:
         InvalidArgument: There is none of this name.
     """
-    if name in _DEVICES:
+    if name in NAMED_GPUS:
         from sardonyx.llvm.ptx import ptx_target  # commands ask for names alone
 
-        return ptx_target(name, Tiling(_DEVICES[name]))
+        return ptx_target(name, ptx_tiling(NAMED_GPUS[name]))
     found = named_targets().get(name)
     if found is None:
         expected = f"one of {', '.join(TARGETS)}"

@@ -15,9 +15,9 @@ from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.libraries.libraries import LibrarySettings, find_libraries
 from sardonyx.cuda.run.executable import CudaExecutable
 from sardonyx.cuda.settings import CudaSettings
-from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.link.executable_memory import load_blob
 from sardonyx.llvm.ptx import ptx_target
+from sardonyx.llvm.ptx_device import ptx_tiling
 from sardonyx.plan.plan import Plan
 from sardonyx.plan.vendor_offers import Accelerator
 from sardonyx.runtime.budget import Budget
@@ -64,7 +64,7 @@ class CudaProvider:
         self.device = device(device_id)
         self._settings = settings or CudaSettings()
         self.arena = self._settings.arena_for(self.device)
-        tiling = Tiling(self.device.processors, self._settings.tf32)
+        tiling = ptx_tiling(self.device.processors, tf32=self._settings.tf32)
         self.target: Target = ptx_target(self.device.architecture, tiling)
         s = self._settings
         search = s.convolution_search

@@ -6,10 +6,10 @@ from typing import cast
 
 from sardonyx.kernel.language.program import Let
 from sardonyx.llvm.emit_base import Emitter, llvm_type
+from sardonyx.llvm.ptx_device import THREAD_BLOCKS
 
-#: Warps of a thread block. Several hide latency where a kernel has few blocks for each processor.
-WARPS_PER_BLOCK = 4
-_ALL = "-1"
+#: A warp of all 32 threads takes part; the last lane is the highest that a shuffle may name.
+_ALL, _LAST_LANE = "-1", str(THREAD_BLOCKS.subgroup_size - 1)
 
 
 def _register(e: Emitter, name: str) -> str:
@@ -24,13 +24,13 @@ def thread(e: Emitter, let: Let) -> str:
 
 def warp(e: Emitter, let: Let) -> str:
     """The number of a warp in the grid."""
-    first = e.pure(f"mul i64 {_register(e, 'ctaid.x')}, {WARPS_PER_BLOCK}")
+    first = e.pure(f"mul i64 {_register(e, 'ctaid.x')}, {THREAD_BLOCKS.subgroups}")
     return e.pure(f"add i64 {first}, {_register(e, 'tid.y')}")
 
 
 def warps(e: Emitter, let: Let) -> str:
     """How many warps the grid has."""
-    return e.pure(f"mul i64 {_register(e, 'nctaid.x')}, {WARPS_PER_BLOCK}")
+    return e.pure(f"mul i64 {_register(e, 'nctaid.x')}, {THREAD_BLOCKS.subgroups}")
 
 
 def shuffle_from(e: Emitter, let: Let) -> str:
@@ -48,7 +48,7 @@ def _shuffle(e: Emitter, let: Let, mode: str, number: str) -> str:
     kind = llvm_type(let.result.type)
     operands = [
         ("i32", _ALL), (kind, e.use(let.operands[0])), ("i32", number),
-        ("i32", "31"),
+        ("i32", _LAST_LANE),
     ]  # fmt: skip
     return e.intrinsic(f"llvm.nvvm.shfl.sync.{mode}.i32", "i32", operands, pure=False)
 
@@ -62,7 +62,7 @@ def shared(e: Emitter, let: Let) -> str:
     """On-chip memory of each warp's own."""
     size = cast(int, let.attribute("size_bytes"))
     content = (
-        f"private addrspace(3) global [{WARPS_PER_BLOCK * size} x i8] undef, align 64"
+        f"private addrspace(3) global [{THREAD_BLOCKS.subgroups * size} x i8] undef, align 64"
         f" ; {len(e.declarations)}"
     )
     name = e.declarations.setdefault(content, f"shared.{len(e.declarations)}")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from sardonyx.base.errors import EngineError, message
 from sardonyx.kernel.language.program import Program
-from sardonyx.kernel.language.threads import WARPS
 from sardonyx.kernel.language.types import Type
 from sardonyx.llvm import emit_block
 from sardonyx.llvm.compile import AS_WRITTEN, FUNCTION_ATTRIBUTES
@@ -106,7 +105,8 @@ def _function(
                 context = name
         if program.kind == "block":
             blocks = next(e.names[p.value] for p in program.parameters if p.name == "blocks")
-            e.bounds = (emit_block.register(e, "ctaid.x"), e.pure(f"sdiv i64 {blocks}, {WARPS}"))
+            count = e.pure(f"sdiv i64 {blocks}, {target.subgroups}")
+            e.bounds = (emit_block.register(e, "ctaid.x"), count)
             e.pace = emit_block.register(e, "nctaid.x")
         signature = ", ".join(listed)
     try:

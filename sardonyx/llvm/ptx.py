@@ -16,12 +16,11 @@ from sardonyx.base.errors import message
 from sardonyx.base.handlers import deferred
 from sardonyx.kernel.gpu.warp import to_warp
 from sardonyx.kernel.language.program import Program
-from sardonyx.kernel.language.threads import WARP
 from sardonyx.kernel.loops.block_sizes import BlockSizes, Tiling
 from sardonyx.llvm.emit_base import llvm_type
 from sardonyx.llvm.emit_effects import parameter_type
-from sardonyx.llvm.emit_gpu import WARPS_PER_BLOCK
 from sardonyx.llvm.module import emit_module
+from sardonyx.llvm.ptx_device import THREAD_BLOCKS, ptx_tiling
 from sardonyx.targets.target import Target
 from sardonyx.workers.child import compile_part
 
@@ -30,7 +29,7 @@ LEVEL = 3
 #: What a kernel is called behind its entry.
 _BODY = ".body"
 #: Threads of a thread block, in x and y.
-THREADS = (WARP, WARPS_PER_BLOCK)
+THREADS = (THREAD_BLOCKS.subgroup_size, THREAD_BLOCKS.subgroups)
 
 
 #: Thousands of warps must have work, and no cache is a warp's own.
@@ -54,7 +53,7 @@ def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Tar
 
     Args:
         architecture: The GPU that is to run it, such as `sm_80`.
-        tiling: How products are computed there.
+        tiling: How products are computed there: what `ptx_tiling` gives.
 
     Raises:
         NotImplemented: The GPU is older than the oldest architecture that code is made for.
@@ -67,9 +66,9 @@ def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Tar
     architecture = f"sm_{found[0]}"
     return Target(
         name=f"nvptx-{architecture}", arch="nvptx64", isa="ptx", triple="nvptx64-nvidia-cuda",
-        cpu=architecture, features=f"+ptx{found[1]}", vector_bits=32 * WARP, registers=255,
+        cpu=architecture, features=f"+ptx{found[1]}", vector_bits=32 * THREADS[0], registers=255,
         has_fma=True, has_f16=True, l1d_bytes=128 * 2**10, l2_bytes=32 * 2**20, l3_bytes=32 * 2**20,
-        block_sizes=replace(MANY_WARPS, tiling=tiling or Tiling()),
+        block_sizes=replace(MANY_WARPS, tiling=tiling or ptx_tiling()),
     )  # fmt: skip
 
 
@@ -91,11 +90,10 @@ def text_for_ptx(programs: Sequence[Program], target: Target) -> str:
         EngineError: A program cannot be spread over warps.
     """
     kernels = {p.name for p in programs if p.kind != "function"}
-    spread = [p if p.kind == "block" else to_warp(p) for p in programs]
+    spread = [p if p.kind == "block" else to_warp(p, target.subgroup_size) for p in programs]
     inlined = [p if p.name in kernels else replace(p, always_inline=True) for p in spread]
     text = emit_module(inlined, target)
-    tiling = target.block_sizes.tiling or Tiling()
-    early = early_blocks(tiling.processors) if waits_itself(target.cpu) else 0
+    early = early_blocks(target.multiprocessors) if waits_itself(target.cpu) else 0
     for program in spread:
         if program.name in kernels:
             head = f'define dso_local void @"{program.name}"('

@@ -1,4 +1,4 @@
-"""What an execution provider outside the package needs: see docs/providers.md.
+"""What an execution provider outside the package needs: see docs/plugins.md.
 
 A provider says which nodes it takes, is given parts of the model, and computes them.
 

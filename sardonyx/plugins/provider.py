@@ -1,4 +1,4 @@
-"""Providers outside the package: what one is, and how it sees a model. See docs/providers.md."""
+"""Providers outside the package: what one is, and how it sees a model. See docs/plugins.md."""
 
 from __future__ import annotations
 

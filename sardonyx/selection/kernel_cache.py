@@ -117,7 +117,7 @@ class KernelCache:
     @property
     def takes_integers(self) -> bool:
         """Whether contractions of dequantised codes should be of the codes."""
-        return self.options.block_sizes.tiling is None
+        return not self.options.block_sizes.has_thread_blocks
 
     @property
     def product_lanes(self) -> int:
@@ -125,13 +125,13 @@ class KernelCache:
 
         0 where thread blocks have tiles, or libraries are asked about filters as they are.
         """
-        others = self.options.block_sizes.tiling is not None or self.options.accelerator is not None
+        others = self.options.block_sizes.has_thread_blocks or self.options.accelerator is not None
         return 0 if others else self.options.lanes
 
     @contextmanager
     def for_slices(self) -> Iterator[None]:
         """Inside, buffers may begin anywhere: those of loops are slices of others."""
-        if self.options.block_sizes.tiling is None:
+        if not self.options.block_sizes.has_thread_blocks:
             yield
             return
         with self.selector.for_slices():

@@ -98,8 +98,7 @@ class KernelSelector:
     def for_slices(self) -> Iterator[None]:
         """Inside, buffers may begin anywhere: those of loops are slices of others."""
         before = self.block_sizes
-        if before.tiling is not None:
-            self.block_sizes = replace(before, tiling=replace(before.tiling, aligned=False))
+        self.block_sizes = before.for_any_address()
         try:
             yield
         finally:

@@ -9,9 +9,16 @@ import dataclasses
 from functools import lru_cache
 
 from sardonyx.base import knobs
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import EngineError, InvalidArgument, message
 from sardonyx.base.records import dataclass
-from sardonyx.kernel.loops.block_sizes import FEW_CORES, FEW_REGISTERS, WITH_MATRICES, BlockSizes
+from sardonyx.kernel.language.thread_blocks import MatrixShape, ThreadBlocks
+from sardonyx.kernel.loops.block_sizes import (
+    FEW_CORES,
+    FEW_REGISTERS,
+    WITH_MATRICES,
+    BlockSizes,
+    Tiling,
+)
 from sardonyx.targets.machine import AMX, Caches, Machine, read_machine
 
 
@@ -75,9 +82,70 @@ class Target:
         """Whether products of pairs of bfloat16 are added up in float32."""
         return self.has_bf16 and self.isa == "avx512"
 
+    # -- devices with thread blocks -------------------------------------------------------------
+
+    @property
+    def has_thread_blocks(self) -> bool:
+        """Whether kernels are computed by blocks of threads that share memory on the chip."""
+        return self.block_sizes.has_thread_blocks
+
+    @property
+    def thread_blocks(self) -> ThreadBlocks:
+        """What they can do.
+
+        Raises:
+            EngineError: There are none.
+        """
+        return self._tiling.thread_blocks
+
+    @property
+    def _tiling(self) -> Tiling:
+        if self.block_sizes.tiling is None:
+            raise EngineError(message(self.name, "The target has no thread blocks"))
+        return self.block_sizes.tiling
+
+    @property
+    def multiprocessors(self) -> int:
+        """Parts of the device that thread blocks run on: all should have work. Raises as above."""
+        return self._tiling.processors
+
+    @property
+    def subgroup_size(self) -> int:
+        """Threads that exchange words without memory; 1 without thread blocks."""
+        return self.thread_blocks.subgroup_size if self.has_thread_blocks else 1
+
+    @property
+    def subgroups(self) -> int:
+        """Subgroups of a thread block; 1 without thread blocks."""
+        return self.thread_blocks.subgroups if self.has_thread_blocks else 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """Memory on the chip that every thread block can have; 0 without thread blocks."""
+        return self.thread_blocks.shared_bytes if self.has_thread_blocks else 0
+
+    @property
+    def matrix_shapes(self) -> tuple[MatrixShape, ...]:
+        """Products of small matrices that a subgroup computes; none without thread blocks."""
+        return self.thread_blocks.matrix_shapes if self.has_thread_blocks else ()
+
+    @property
+    def async_copy(self) -> bool:
+        """Whether copies to shared memory go on while threads do something else."""
+        return self.has_thread_blocks and self.thread_blocks.async_copy
+
+    @property
+    def pointer_bits(self) -> int:
+        """Bits of an address in kernels."""
+        return self.thread_blocks.pointer_bits if self.has_thread_blocks else 64
+
     @property
     def key(self) -> str:
-        """All fields as text, for cache keys."""
+        """All fields as text, for cache keys.
+
+        What thread blocks can do is not among it: `features` must have a word for each capability
+        that devices of one `cpu` have or lack, so that equal keys are equal capabilities.
+        """
         return ";".join(str(getattr(self, field.name)) for field in dataclasses.fields(self))
 
     def __str__(self) -> str:

@@ -216,5 +216,5 @@ def test_threads_share_a_session() -> None:
 
 
 def test_libraries_of_onnxruntime_are_refused() -> None:
-    with pytest.raises(errors.NotImplemented, match=r"docs/providers\.md"):
+    with pytest.raises(errors.NotImplemented, match=r"docs/plugins\.md"):
         sardonyx.register_execution_provider_library("x", "libx.so")

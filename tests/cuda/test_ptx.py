@@ -186,7 +186,7 @@ def test_scalars_are_written_by_one_thread_and_vectors_by_all() -> None:
     with b.parallel() as block:
         b.store(b.convert(block, F32), b.parameter("y"), block)
         b.store(b.splat(b.convert(block, F32), 32), b.parameter("y"), block * 32)
-    lines = to_text(to_warp(b.program)).splitlines()
+    lines = to_text(to_warp(b.program, 32)).splitlines()
     stores = [line for line in lines if "store" in line]
     assert len(stores) == 2
     assert "mask" in stores[0]
@@ -199,14 +199,14 @@ def test_vectors_longer_than_a_warp_are_refused() -> None:
     with b.parallel() as block:
         b.store(b.load(F32.with_lanes(64), b.parameter("x"), block), b.parameter("x"), block)
     with pytest.raises(EngineError, match="64 lanes"):
-        to_warp(b.program)
+        to_warp(b.program, 32)
 
 
 def test_scratch_is_a_part_for_each_warp() -> None:
     b = Builder("scratch", [("n", I64)], kind="kernel")
     with b.parallel() as block:
         b.store(block, b.context("scratch"), 0)
-    text = to_text(to_warp(b.program))
+    text = to_text(to_warp(b.program, 32))
     assert "scratch_bytes" in text
     assert "mul" in text
 

@@ -15,8 +15,8 @@ import pytest
 
 from sardonyx.compiler.build import compile_lowered
 from sardonyx.kernel.language.text import to_text
-from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.llvm.ptx import emit_ptx, ptx_target
+from sardonyx.llvm.ptx_device import ptx_tiling
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
@@ -66,7 +66,7 @@ def _generated(name: str, architecture: str) -> str:
     text, tf32, *_ = MODELS[name]
     graph: Any = load(model_of(text).SerializeToString())
     optimise(graph)
-    target = ptx_target(architecture, Tiling(tf32=tf32))
+    target = ptx_target(architecture, ptx_tiling(tf32=tf32))
     compiled, _ = compile_lowered(graph, lower(graph), target)
     return emit_ptx([p for p in compiled.programs() if p.kind == "block"], target)
 

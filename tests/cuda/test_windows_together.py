@@ -10,8 +10,8 @@ import pytest
 import sardonyx
 from sardonyx.compiler.build import compile_lowered
 from sardonyx.kernel.language.text import to_text
-from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.llvm.ptx import emit_ptx, ptx_target
+from sardonyx.llvm.ptx_device import ptx_tiling
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[tuple[str, dict[str, Any]], tuple[int, ...], int]] = {
 def test_equals_what_the_processor_computes(name: str) -> None:
     (text, weights), shape, count = CASES[name]
     model = model_of(text, weights, opset=17)
-    emulated = Emulated(model, Tiling(processors=1))
+    emulated = Emulated(model, ptx_tiling(processors=1))
     x = _random.standard_normal(shape).astype(np.float16 if "half" in name else np.float32)
     (found,) = emulated.run({"x": x})
     (expected,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})

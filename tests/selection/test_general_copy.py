@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from sardonyx.base import dtypes, sizes
-from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.llvm.ptx import ptx_target
+from sardonyx.llvm.ptx_device import ptx_tiling
 from sardonyx.plan.reasons import Reason
 from sardonyx.selection.general_copy import general_copy
 from sardonyx.tensor import scalar
@@ -151,6 +151,6 @@ def test_what_runs_once_may_compute_something():
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_of_a_device_are_packed_before_any_run(name):
     text, held, _, _ = MODELS[name]
-    compiled = compiled_for(model_of(text, held), ptx_target("sm_90", Tiling(132)))
+    compiled = compiled_for(model_of(text, held), ptx_target("sm_90", ptx_tiling(132)))
     assert compiled.preparations
     assert not [c.kernel for c in compiled.main.calls if not c.origin]

@@ -34,10 +34,13 @@ from sardonyx.kernel.language.program import (
     Variable,
     While,
 )
-from sardonyx.kernel.language.threads import THREADS, WARP, WARPS
+from sardonyx.kernel.language.thread_blocks import ThreadBlocks
 from sardonyx.kernel.language.types import Type
+from sardonyx.llvm.ptx_device import THREAD_BLOCKS
 
 Array = np.ndarray[Any, Any]
+#: Threads that matrices are spread over.
+_WARP = 32
 _TYPES: dict[str, Any] = {
     "i1": np.bool_, "ptr": np.int64, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
     "f32": np.float32, "f64": np.float64,
@@ -47,13 +50,16 @@ _TYPES: dict[str, Any] = {
 _UNARY: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "abs": np.abs, "sqrt": np.sqrt, "exp": np.exp, "tanh": np.tanh,
     "floor": np.floor, "sign": np.sign, "log": np.log, "not": np.invert, "round": np.round,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": np.reciprocal, "exp2": np.exp2,
+    "ceil": np.ceil, "trunc": np.trunc, "sin": np.sin, "cos": np.cos,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }  # fmt: skip
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "shl": np.left_shift, "shr": np.right_shift, "pow": np.power,
+    "shl": np.left_shift, "shr": np.right_shift, "pow": np.power, 
+    "scale": lambda x, n: x * np.exp2(n),
 }  # fmt: skip
 _COMPARE: dict[str, Callable[..., Any]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
@@ -151,19 +157,32 @@ class Shared:
 class Machine:
     """Runs one program.
 
+    Attributes:
+        SHARED: What shared memory is; where it begins, no other memory is.
+
     Args:
         program: Of kind `block`, or a kernel, which is spread over a warp first.
         arguments: Arrays for pointers, numbers for the rest, in slot order.
-        arrays: Everything that may be touched.
         scratch_bytes: What a kernel works in.
+        device: What its thread blocks can do.
     """
 
+    SHARED: type[Shared] = Shared
+
     def __init__(
-        self, program: Program, arguments: Sequence[Array | int], scratch_bytes: int = 0
+        self,
+        program: Program,
+        arguments: Sequence[Array | int],
+        scratch_bytes: int = 0,
+        device: ThreadBlocks = THREAD_BLOCKS,
     ) -> None:
-        self.is_block = program.kind == "block"
-        self.program = program if self.is_block else to_warp(program)
-        self.threads = THREADS if self.is_block else WARP
+        self.is_block, self.device, self.size = (
+            program.kind == "block",
+            device,
+            device.subgroup_size,
+        )
+        self.program = program if self.is_block else to_warp(program, self.size)
+        self.threads = device.threads if self.is_block else self.size
         scratch = np.zeros(max(64, scratch_bytes), np.uint8)
         arrays = [a for a in arguments if isinstance(a, np.ndarray)]
         self.tickets = np.zeros(TICKETS, np.int32)
@@ -211,7 +230,7 @@ class Machine:
                     self.loop(index, self.of(low), self.of(high), self.of(step), body, active)
                 case Parallel(index, body):
                     whole = np.ones(self.threads, np.int64)
-                    count = self.blocks // WARPS if self.is_block else self.blocks
+                    count = self.blocks // self.device.subgroups if self.is_block else self.blocks
                     self.loop(
                         index, whole * self.number, whole * count, whole * self.grid, body, active
                     )
@@ -271,17 +290,17 @@ class Machine:
         ids = np.arange(self.threads)
         match let.op:
             case "thread":
-                return ids % WARP
+                return ids % self.size
             case "warp_of_block":
-                return ids // WARP
+                return ids // self.size
             case "warp":
                 return np.full(self.threads, self.number)
             case "warps":
                 return np.full(self.threads, self.grid)
             case "shared_by_block":
                 assert self.shared is None, "one piece of shared memory is enough"
-                self.shared = Shared(int(str(let.attribute("size_bytes"))))
-                return np.full(self.threads, Shared.BASE)
+                self.shared = self.SHARED(int(str(let.attribute("size_bytes"))))
+                return np.full(self.threads, self.SHARED.BASE)
             case "context":
                 wanted = {
                     "scratch": self.scratch.ctypes.data, "scratch_bytes": 0,
@@ -346,7 +365,7 @@ class Machine:
             case "power_of_two":
                 return np.exp2(given[0])
             case "shuffle_from":
-                return given[0][ids // WARP * WARP + given[1]]
+                return given[0][ids // self.size * self.size + given[1]]
             case "shuffle_across":
                 return given[0][ids ^ int(str(let.attribute("number")))]
         if let.op in _COMPARE:
@@ -358,7 +377,7 @@ class Machine:
         return np.asarray(table[let.op](*given)).astype(given[0].dtype)
 
     def space(self, addresses: Array, active: Array) -> Memory | Shared:
-        shared = addresses >= Shared.BASE
+        shared = addresses >= self.SHARED.BASE
         if self.shared is not None and shared[active].all():
             return self.shared
         assert not shared[active].any()
@@ -418,12 +437,12 @@ class Machine:
         # What a thread gets comes from rows that others name: all count as readers.
         rows = self.shared.read(addresses, 16, np.ones(self.threads, bool)).view(np.uint16)
         found = np.zeros((self.threads, 4, 2), np.uint16)
-        for warp in range(self.threads // WARP):
+        for warp in range(self.threads // _WARP):
             for matrix in range(4):
-                first = warp * WARP + 8 * matrix
+                first = warp * _WARP + 8 * matrix
                 tile = rows[first : first + 8]
                 tile = tile.T if transposed else tile
-                found[warp * WARP : (warp + 1) * WARP, matrix] = tile.reshape(WARP, 2)
+                found[warp * _WARP : (warp + 1) * _WARP, matrix] = tile.reshape(_WARP, 2)
         return found.reshape(self.threads, 8).view(np.int32)
 
     def effect(self, effect: Effect, active: Array) -> None:
@@ -490,12 +509,12 @@ def _multiplied(kind: str, given: list[Array]) -> Array:
     result = sums.copy()
     each = 1 if kind == "tf32" else 2
     element = {"tf32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
-    for first in range(0, len(sums), WARP):
-        lanes = np.arange(WARP)
+    for first in range(0, len(sums), _WARP):
+        lanes = np.arange(_WARP)
         group, member = lanes // 4, lanes % 4
         a, b = np.zeros((16, 8 * each)), np.zeros((8 * each, 8))
         for k, word in enumerate(words):
-            part = np.ascontiguousarray(word[first : first + WARP]).reshape(WARP, 1)
+            part = np.ascontiguousarray(word[first : first + _WARP]).reshape(_WARP, 1)
             if kind == "tf32":
                 assert not (part & 0x1FFF).any(), "not rounded to tf32"
             elements = part.view(element).astype(np.float64)
@@ -507,5 +526,5 @@ def _multiplied(kind: str, given: list[Array]) -> Array:
         c = a @ b
         for k in range(4):
             rows, columns = group + 8 * (k // 2), member * 2 + k % 2
-            result[first : first + WARP, k] += c[rows, columns].astype(np.float32)
+            result[first : first + _WARP, k] += c[rows, columns].astype(np.float32)
     return result

@@ -13,7 +13,6 @@ from sardonyx.cuda.driver.stream import Event, Stream
 from sardonyx.cuda.memory import staging
 from sardonyx.cuda.memory.copies import Copies
 from sardonyx.cuda.memory.memory import RunMemory
-from sardonyx.cuda.run.binding import Records
 from sardonyx.cuda.run.graphs import Graphs, RunGraph
 from sardonyx.cuda.run.launching import PER_PROCESSOR, Launches, PinnedWords
 from sardonyx.cuda.run.replaying import Replay
@@ -22,6 +21,7 @@ from sardonyx.llvm.ptx import THREADS
 from sardonyx.native.layout import JOB, WORD
 from sardonyx.plan.control_flow import TABLES
 from sardonyx.plan.plan import Command
+from sardonyx.runtime.array_records import ArrayRecords
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
 
@@ -92,10 +92,10 @@ class CudaFrame(Frame):
         self._stand_ins: dict[tuple[str, int], RunMemory] = {}
         self.waited: set[str] = set()
         plan, control_flow = owner.plan, owner.control_flow
-        self.feeds = Records((i.dtype.stored, len(i.dims)) for i in plan.inputs)
+        self.feeds = ArrayRecords((i.dtype.stored, len(i.dims)) for i in plan.inputs)
         # Native code asks for the outputs whose shapes are known from the start, and no others.
         known = [plan.outputs[k] for k in owner.image.later[0]] if owner.mapped else plan.outputs
-        self.given = Records((o.dtype.stored, len(o.dims)) for o in known)
+        self.given = ArrayRecords((o.dtype.stored, len(o.dims)) for o in known)
         # Kernels write to it when something is wrong; the host finds it there without a copy.
         self._found = PinnedWords(owner.device, _FAULT_WORDS + 1)
         self._fault = self._found.view.cast("q")

@@ -19,6 +19,7 @@ _WIDEST, _DEEPEST = 128, 128
 
 def element_of(group: Attention, tiling: Tiling) -> Type | None:
     """How factors lie in shared memory; None if matrix units do not take them."""
+    has_matrices = tiling.thread_blocks.has_matrices
     kinds = {group.query.dtype, group.keys.dtype, group.values.dtype}
     width = extent_of(group.column)
     depth = sizes.product(map(extent_of, group.depth))
@@ -29,8 +30,10 @@ def element_of(group: Attention, tiling: Tiling) -> Type | None:
     if value_type(group.score.dtype) != F32 or value_type(group.result.dtype) != F32:
         return None
     if len(kinds) == 1 and kinds <= set(HALVES):
-        return memory_type(kinds.pop())
-    return F32 if tiling.tf32 and kinds <= {dtypes.FLOAT, *HALVES} else None
+        half = memory_type(kinds.pop())
+        return half if has_matrices(half.scalar) else None
+    takes_floats = tiling.tf32 and has_matrices("tf32")
+    return F32 if takes_floats and kinds <= {dtypes.FLOAT, *HALVES} else None
 
 
 def shared_keys(

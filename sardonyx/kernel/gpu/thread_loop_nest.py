@@ -31,7 +31,7 @@ from sardonyx.kernel.language.alignment import divisible, runs
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Kernel, PerBlock, symbols_of
 from sardonyx.kernel.language.program import Operand
-from sardonyx.kernel.language.threads import THREADS, WARP, WARPS, ThreadBuilder
+from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import I1, I32
 from sardonyx.kernel.loops.block_sizes import BlockSizes, Tiling
 from sardonyx.kernel.loops.loop_nest import LoopNestKernel
@@ -78,7 +78,11 @@ def thread_form(
     positions = any(m.stage.kind.startswith("arg") for m in schedule.members)
     if positions or len(schedule.inner) > 1 or not isinstance(length, int) or length < 1:
         return None
-    return LineKernel(schedule, tiling, name) if length <= _MOST * THREADS else None
+    return (
+        LineKernel(schedule, tiling, name)
+        if length <= _MOST * tiling.thread_blocks.threads
+        else None
+    )
 
 
 class _ThreadKernel(LoopNestKernel):
@@ -92,18 +96,18 @@ class _ThreadKernel(LoopNestKernel):
 
     def __init__(self, schedule: LoopNestSchedule, tiling: Tiling, name: str) -> None:
         super().__init__(schedule, name)
-        self.tiling, self.lanes = tiling, 1
+        self.tiling, self.device, self.lanes = tiling, tiling.thread_blocks, 1
         assert schedule.vector is not None  # noqa: S101 - `thread_form` saw to it
         self.vector: Dim = schedule.vector
         self.axis = sizes.variable(self.vector)
         self.length = extent_of(self.vector)
 
     def _new_builder(self) -> Builder:
-        self.threads = ThreadBuilder(self.name, self.parameters.types())
+        self.threads = ThreadBuilder(self.name, self.parameters.types(), self.device)
         return self.threads
 
     def _per_block(self) -> PerBlock:
-        return ("threads", THREADS), ("elements of a thread", self.lanes)
+        return ("threads", self.device.threads), ("elements of a thread", self.lanes)
 
     def _widest(self) -> int:
         """Lanes of the narrowest type that is walked along the axis, as far as they fit."""
@@ -127,7 +131,7 @@ class _ThreadKernel(LoopNestKernel):
     def _first(self) -> Operand:
         """The number of a thread in its thread block."""
         b = self.threads
-        return b.warp_of_block() * WARP + b.thread()
+        return b.warp_of_block() * self.device.subgroup_size + b.thread()
 
 
 class PointKernel(_ThreadKernel):
@@ -158,7 +162,7 @@ class PointKernel(_ThreadKernel):
         """
         made = super().build()
         if self.schedule.inner and isinstance(made.blocks, int):
-            of_each = -(-made.blocks // (WARPS * self.tiling.processors))
+            of_each = -(-made.blocks // (self.device.subgroups * self.tiling.processors))
             made.program.resident = max(1, of_each) if of_each <= _FEW_BLOCKS else 0
         return made
 
@@ -176,7 +180,7 @@ class PointKernel(_ThreadKernel):
     @property
     def _room(self) -> int:
         """Threads that the device has room for."""
-        return self.tiling.processors * THREADS
+        return self.tiling.processors * self.device.threads
 
     def _vectors(self, lanes: int) -> Dim:
         along = integer.floordiv(self.length, lanes)
@@ -193,7 +197,7 @@ class PointKernel(_ThreadKernel):
         return is_many * long + is_few * short
 
     def _blocks_of(self, lanes: int) -> Dim:
-        return integer.ceildiv(self._vectors(lanes), THREADS) * WARPS
+        return integer.ceildiv(self._vectors(lanes), self.device.threads) * self.device.subgroups
 
     def _write(self) -> None:
         s, b = self.schedule, self.threads
@@ -212,7 +216,7 @@ class PointKernel(_ThreadKernel):
         ]
         first = self._first()
         with b.parallel() as block:
-            flat = block * THREADS + first
+            flat = block * self.device.threads + first
 
             def write(lanes: int, along: Operand, total: Operand) -> None:
                 s.lanes = self.lanes = lanes
@@ -252,7 +256,10 @@ class LineKernel(_ThreadKernel):
         super().__init__(schedule, tiling, name)
         assert isinstance(self.length, int)  # noqa: S101 - `thread_form` saw to it
         self.size = self.length
-        self.sharing = WARP if self.size <= _FEW * WARP else THREADS
+        d = self.device
+        self.in_subgroup = self.size <= _FEW * d.subgroup_size
+        #: Threads that have a line between them.
+        self.sharing = d.subgroup_size if self.in_subgroup else d.threads
         self.lanes = self._widest()
         while self.lanes > 1 and self.lanes * self.sharing > self.size:
             self.lanes //= 2
@@ -260,13 +267,14 @@ class LineKernel(_ThreadKernel):
         self.pieces = -(-self.size // (self.lanes * self.sharing))
 
     def _per_block(self) -> PerBlock:
-        lines = WARPS if self.sharing == WARP else 1
+        lines = self.device.subgroups if self.in_subgroup else 1
         return ("lines", lines), *super()._per_block()
 
     def _blocks(self) -> Dim:
         lines = sizes.product(map(extent_of, self.schedule.outer))
-        blocks = integer.ceildiv(lines, WARPS) if self.sharing == WARP else lines
-        return blocks * WARPS
+        subgroups = self.device.subgroups
+        blocks = integer.ceildiv(lines, subgroups) if self.in_subgroup else lines
+        return blocks * subgroups
 
     def _write(self) -> None:
         s, b = self.schedule, self.threads
@@ -277,19 +285,19 @@ class LineKernel(_ThreadKernel):
             outside.dim(extent_of(axis))
         lines = outside.dim(sizes.product(map(extent_of, s.outer)))
         reductions = sum(m.stage.full and m.stage.kind != "map" for m in s.members)
-        if self.sharing == THREADS and reductions:
-            self.split_k = b.shared_by_block(8 * WARPS * reductions)
+        if not self.in_subgroup and reductions:
+            self.split_k = b.shared_by_block(8 * self.device.subgroups * reductions)
         self.warp, self.number = b.warp_of_block(), b.thread()
-        self.first = self._first() if self.sharing == THREADS else self.number
+        self.first = self.number if self.in_subgroup else self._first()
         with b.parallel() as block:
             line = block
-            if self.sharing == WARP:
-                line = block * WARPS + self.warp
+            if self.in_subgroup:
+                line = block * self.device.subgroups + self.warp
             with b.if_(line < lines):
                 level = outside.child(unflatten(b, outside, line, s.outer))
                 self._hoist(level, s.members, s.inner, unrolled=False)
                 self._write_line(level)
-            if self.sharing == THREADS and reductions:
+            if not self.in_subgroup and reductions:
                 b.barrier()
 
     def _write_line(self, level: Expression) -> None:
@@ -377,20 +385,20 @@ class LineKernel(_ThreadKernel):
         """One value of all threads of a line."""
         b = self.threads
         value: Operand = accumulator.finish(horizontal=True)
-        distance = WARP // 2
+        distance = self.device.subgroup_size // 2
         while distance:
             value = accumulator.joined(value, b.across(value, distance))
             distance //= 2
-        if self.sharing == WARP:
+        if self.in_subgroup:
             return value
         kind = value.type
-        place = b.offset(self.split_k, 8 * WARPS * self.meetings)
+        place = b.offset(self.split_k, 8 * self.device.subgroups * self.meetings)
         self.meetings += 1
         with b.if_(b.eq(self.number, 0)):
             b.store(b.convert(value, I32) if kind == I1 else value, place, self.warp)
         b.barrier()
         held = I32 if kind == I1 else kind
-        parts = [b.convert(b.load(held, place, k), kind) for k in range(WARPS)]
+        parts = [b.convert(b.load(held, place, k), kind) for k in range(self.device.subgroups)]
         value = parts[0]
         for part in parts[1:]:
             value = accumulator.joined(value, part)

@@ -28,17 +28,15 @@ from sardonyx.kernel.gpu.tile_copy import Copier, CopyStep, unflatten
 from sardonyx.kernel.gpu.tile_multiply import MatrixMultiplier, Multiplier, SumMultiplier
 from sardonyx.kernel.gpu.tile_pipeline import TilePipeline
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
+from sardonyx.kernel.gpu.tile_shape import BEHIND_BYTES, GAP
 from sardonyx.kernel.language.alignment import divisible, runs
 from sardonyx.kernel.language.compiled import Kernel, KernelParameters
 from sardonyx.kernel.language.program import Operand
-from sardonyx.kernel.language.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
+from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import I64
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.tensor.tensor import Buffer, buffer
 from sardonyx.tensor.traverse import loads_of
-
-#: Elements between the ends of two rows of a finished tile: other banks for the next row.
-_GAP = 8
 
 
 class TileKernel:
@@ -56,6 +54,7 @@ class TileKernel:
 
     def __init__(self, schedule: TileSchedule, name: str, parts: Dim = 1, used: Dim = 1) -> None:
         self.schedule, self.name, self.parts, self.used = schedule, name, parts, used
+        self.device = schedule.tiling.thread_blocks
         self.partial: Buffer | None = None
         if parts != 1:
             s = schedule
@@ -80,11 +79,11 @@ class TileKernel:
         for body in bodies:
             dims += list(dims_of(body))
         parameters = KernelParameters(touched, dims)
-        self.b = b = ThreadBuilder(self.name, parameters.types())
+        self.b = b = ThreadBuilder(self.name, parameters.types(), self.device)
         self.places = places = parameters.places(b, s.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
         self._write()
-        blocks = sizes.product((s.tiles(), self.parts, self.used, WARPS))
+        blocks = sizes.product((s.tiles(), self.parts, self.used, self.device.subgroups))
         work = sizes.product((s.lead_count(), s.row_count(), s.column_count(), s.steps()))
         tile = (("rows", s.shape.rows), ("columns", s.shape.columns), ("depth", s.depth_tile))
         parts = () if self.parts == 1 else (("parts of a sum", self.parts),)
@@ -97,7 +96,7 @@ class TileKernel:
 
     def _write(self) -> None:
         s, b, dim = self.schedule, self.b, self.outside.dim
-        self.thread = b.warp_of_block() * WARP + b.thread()
+        self.thread = b.warp_of_block() * self.device.subgroup_size + b.thread()
         self.shared = b.shared_by_block(self._shared_bytes())
         maker = MatrixMultiplier if s.unit.is_matrix else SumMultiplier
         self.multiplier: Multiplier = maker(b, s)
@@ -126,14 +125,13 @@ class TileKernel:
 
     def _shared_bytes(self) -> int:
         s = self.schedule
-        self.pitch = s.shape.columns + _GAP
+        self.pitch = s.shape.columns + GAP
         row_bytes = self.pitch * s.unit.sum.size_bytes
         self.pass_rows = s.shape.rows
-        while self.pass_rows * row_bytes + 16 > SHARED_BYTES:
+        while self.pass_rows * row_bytes + BEHIND_BYTES > self.device.shared_bytes:
             self.pass_rows //= 2
-        #: Behind a finished tile there is room for a word.
         self.behind = self.pass_rows * row_bytes
-        return max(s.shape.stages * self._stage_bytes(), self.behind + 16)
+        return max(s.shape.stages * self._stage_bytes(), self.behind + BEHIND_BYTES)
 
     # -- the sum ------------------------------------------------------------------------------
 
@@ -165,7 +163,7 @@ class TileKernel:
         s, b = self.schedule, self.b
         lanes = self._lanes()
         per_row = s.shape.columns // lanes
-        step = max(1, THREADS // per_row)
+        step = max(1, self.device.threads // per_row)
         column = self.thread % per_row * lanes
         start = self.thread // per_row
         at_column = first_column + column

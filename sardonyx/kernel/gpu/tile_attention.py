@@ -35,7 +35,7 @@ from sardonyx.kernel.gpu.tile_schedule import flattened
 from sardonyx.kernel.language.alignment import runs
 from sardonyx.kernel.language.compiled import Kernel, KernelParameters
 from sardonyx.kernel.language.program import Literal, Operand
-from sardonyx.kernel.language.threads import SHARED_BYTES, THREADS, WARP, WARPS, ThreadBuilder
+from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import F32, I1, I32, I64, Type
 from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.plan.axes import dims_of, extent_of
@@ -71,7 +71,7 @@ class AttentionTileKernel:
         name: str,
     ) -> None:
         self.group, self.strides, self.tiling, self.name = group, strides, tiling, name
-        self.element = element
+        self.element, self.device = element, tiling.thread_blocks
         self.kind = "tf32" if element == F32 else element.scalar
         depth: Dim = group.depth[0] if group.depth else 0
         bodies: tuple[Scalar, ...] = (group.query, group.keys)
@@ -85,16 +85,17 @@ class AttentionTileKernel:
         self.width_tile = power(int(number_of(extent_of(group.column))), 32)
         size = element.size_bytes
         self.key_tile = 64
-        while 2 * self.key_tile * (self.depth_tile + self.width_tile) * size > SHARED_BYTES:
+        shared_bytes = self.device.shared_bytes
+        while 2 * self.key_tile * (self.depth_tile + self.width_tile) * size > shared_bytes:
             self.key_tile //= 2
         if size == 4:
             self.key_tile = min(32, self.key_tile)
         stage = self.key_tile * (self.depth_tile + self.width_tile) * size
         self.query = self._factor(bodies[0], group.row, depth, _QUERIES, self.depth_tile)
-        room = SHARED_BYTES - self.query.size_bytes
+        room = shared_bytes - self.query.size_bytes
         #: Whether queries have memory of their own, and come together with the first keys.
         self.is_apart = room >= 2 * stage
-        self.stages = min(3, (room if self.is_apart else SHARED_BYTES) // stage)
+        self.stages = min(3, (room if self.is_apart else shared_bytes) // stage)
         self.keys = self._factor(bodies[1], group.key, depth, self.key_tile, self.depth_tile)
         self.values = self._factor(
             values, group.column, group.key, self.width_tile, self.key_tile, "lines"
@@ -120,9 +121,11 @@ class AttentionTileKernel:
     ) -> Factor:
         # Scores of tf32 become a factor in pairs of words: their rows are read two by two.
         words = self.element == F32 and along is None
+        # Scores of tf32 become a factor in pairs of words: their rows are read two by two.
+        words = self.element == F32 and along is None
         axes = FactorAxes([line] if line != 0 else [], [], depth)
-        aligned = self.tiling.aligned
-        tile = SharedTile(self.element, tile_lines, depth_tile, words, aligned, along)
+        threads, aligned = self.device.threads, self.tiling.aligned
+        tile = SharedTile(self.element, tile_lines, depth_tile, threads, words, aligned, along)
         return Factor(body, axes, self.strides, tile)
 
     def build(self) -> Kernel:
@@ -140,12 +143,12 @@ class AttentionTileKernel:
         if self.partial is not None:
             touched.append(self.partial)
         parameters = KernelParameters(touched, dims)
-        self.b = b = ThreadBuilder(self.name, parameters.types())
+        self.b = b = ThreadBuilder(self.name, parameters.types(), self.device)
         self.places = places = parameters.places(b, self.strides)
         self.outside = Expression(b, parameters.atoms(b), places.__getitem__)
         self._write(integer.ceildiv(extent_of(g.row), _QUERIES))
         batches = sizes.product(map(extent_of, g.batch))
-        blocks = sizes.product((self.cells, self.parts, WARPS))
+        blocks = sizes.product((self.cells, self.parts, self.device.subgroups))
         pairs = sizes.product((batches, extent_of(g.row), extent_of(g.key)))
         tile = (("queries", _QUERIES), ("keys at once", self.key_tile))
         return Kernel(b.program, parameters.arguments, blocks, pairs, per_block=tile)
@@ -156,7 +159,7 @@ class AttentionTileKernel:
         g, b, dim = self.group, self.b, self.outside.dim
         warp = b.warp_of_block()
         self.lane = FragmentLane(b)
-        self.thread = warp * WARP + self.lane.thread
+        self.thread = warp * self.device.subgroup_size + self.lane.thread
         self.pitch = self.width_tile + _GAP
         staged = self.stages * (self.keys.size_bytes + self.values.size_bytes)
         queries = self.query.size_bytes
@@ -395,7 +398,7 @@ class AttentionTileKernel:
         width = int(number_of(extent_of(g.column)))
         lanes = 4 if width % 4 == 0 else 1
         per_row = power(self.width_tile // lanes, 1)
-        step = max(1, THREADS // per_row)
+        step = max(1, self.device.threads // per_row)
         column = self.thread % per_row * lanes
         start = self.thread // per_row
         with b.if_((column < width) & finishes):

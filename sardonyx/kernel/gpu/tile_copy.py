@@ -11,7 +11,7 @@ from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.program import Literal, Operand
-from sardonyx.kernel.language.threads import THREADS, ThreadBuilder
+from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.plan.axes import extent_of
 
 
@@ -58,11 +58,12 @@ class Copier:
         words = f.smem_rows * f.pitch
         self.count = f.words_each
         #: Which threads copy; None for all.
-        self.copies = thread < words if words < THREADS else None
-        mine = thread if words >= THREADS else thread % words
+        threads = b.device.threads
+        self.copies = thread < words if words < threads else None
+        mine = thread if words >= threads else thread % words
         self.word = mine % f.pitch
         row = mine // f.pitch
-        step = max(1, THREADS // f.pitch)
+        step = max(1, threads // f.pitch)
         self.rows: list[Operand] = [row + step * i for i in range(self.count)]
         # Rows differ by multiples of what the exchange of words repeats after.
         self.offsets: list[Operand]

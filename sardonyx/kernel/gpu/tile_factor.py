@@ -16,7 +16,6 @@ from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.language.alignment import divisible, runs
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.program import Operand
-from sardonyx.kernel.language.threads import THREADS
 from sardonyx.kernel.language.types import Type, memory_type
 from sardonyx.plan.axes import dims_of, extent_of, offset_of
 from sardonyx.tensor.rewriting import rewrite
@@ -50,6 +49,7 @@ class SharedTile:
     Attributes:
         element: How an element lies.
         lines, depth: Its sizes.
+        threads: Those of the thread block, which copy it.
         words: Elements are read as words of 32 bits, which no instruction transposes.
         aligned: Whether buffers begin at multiples of 16 bytes.
         along: Along what words run, where that is not free.
@@ -58,6 +58,7 @@ class SharedTile:
     element: Type
     lines: int
     depth: int
+    threads: int
     words: bool
     aligned: bool
     along: str | None = None
@@ -99,6 +100,7 @@ class Factor:
         self.element, self.words, self.aligned = tile.element, tile.words, tile.aligned
         self.tile_lines, self.depth_tile = tile_lines, depth_tile = tile.lines, tile.depth
         self.strides, limit, along, element = strides, axes.limit, tile.along, tile.element
+        self.threads = tile.threads
         self.limit = extent_of(depth) if limit is None else limit
         self.word = WORD // element.size_bytes
         self.size_bytes = tile_lines * depth_tile * element.size_bytes
@@ -212,7 +214,7 @@ class Factor:
     @property
     def words_each(self) -> int:
         """How many words a thread copies."""
-        return max(1, self.size_bytes // WORD // THREADS)
+        return max(1, self.size_bytes // WORD // self.threads)
 
     @property
     def row_bytes(self) -> int:

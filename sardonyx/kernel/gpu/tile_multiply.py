@@ -7,9 +7,10 @@ from typing import Protocol
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor
 from sardonyx.kernel.gpu.tile_fragments import FragmentLane, Fragments
 from sardonyx.kernel.gpu.tile_schedule import TileSchedule
+from sardonyx.kernel.gpu.tile_shape import SUM_ROWS
 from sardonyx.kernel.language.builder import Register
 from sardonyx.kernel.language.program import Operand
-from sardonyx.kernel.language.threads import THREADS, WARP, ThreadBuilder
+from sardonyx.kernel.language.threads import ThreadBuilder
 from sardonyx.kernel.language.types import F32
 
 
@@ -29,9 +30,7 @@ class Multiplier(Protocol):
 class MatrixMultiplier:
     """By matrix units: each warp computes a part of the tile, in pieces of 16 by 8.
 
-    What a thread holds of a piece is laid down by PTX: of the factors, words of 32 bits in line
-    `t / 4` and `t / 4 + 8`, at word `t % 4` and `t % 4 + 4`; of the sums, two columns at
-    `2 (t % 4)` of the same lines. (PTX ISA, matrix fragments of mma.m16n8k16 and mma.m16n8k8.)
+    `ThreadBuilder.multiply_matrices` lays down what a thread holds of a piece.
     """
 
     def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
@@ -94,19 +93,18 @@ class MatrixMultiplier:
 class SumMultiplier:
     """By ordinary multiplications: each thread sums some lines of one factor by some of the other.
 
-    Threads lie in 8 rows and 16 columns. A thread's lines lie 8 (or 16) apart, or in groups of a
-    word if words run along the lines.
+    Threads lie in 8 rows, and as many columns as there are others. A thread's lines lie 8 (or so
+    many columns) apart, or in groups of a word if words run along the lines.
     """
-
-    ROWS, COLUMNS = 8, THREADS // 8
 
     def __init__(self, b: ThreadBuilder, schedule: TileSchedule) -> None:
         self.b, self.type = b, schedule.unit.sum
         self.tile_depth = schedule.depth_tile
-        thread = b.warp_of_block() * WARP + b.thread()
-        row, column = thread // self.COLUMNS, thread % self.COLUMNS
-        self.left = _Lines(b, schedule.left, row, self.ROWS)
-        self.right = _Lines(b, schedule.right, column, self.COLUMNS)
+        columns = b.device.threads // SUM_ROWS
+        thread = b.warp_of_block() * b.device.subgroup_size + b.thread()
+        row, column = thread // columns, thread % columns
+        self.left = _Lines(b, schedule.left, row, SUM_ROWS)
+        self.right = _Lines(b, schedule.right, column, columns)
         self.sums: list[list[Register]] = [
             [b.variable(b.constant(self.type, 0), name="sum") for _ in self.right.lines]
             for _ in self.left.lines

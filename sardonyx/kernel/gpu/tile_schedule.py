@@ -16,7 +16,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.representation import HALVES, value_type
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor, FactorAxes, SharedTile
-from sardonyx.kernel.gpu.tile_shape import STEP_BYTES, Extents, TileShape, choose
+from sardonyx.kernel.gpu.tile_shape import STEP_BYTES, Extents, TileShape, choose, shapes_of
 from sardonyx.kernel.language.types import F32, Type, memory_type
 from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.kernel.matmul.contraction_schedule import Packing
@@ -54,15 +54,16 @@ class Unit:
         return self.kind != "fma"
 
 
-def unit_of(group: Contraction, tf32: bool) -> Unit | None:
+def unit_of(group: Contraction, tiling: Tiling) -> Unit | None:
     """What multiplies the factors of a contraction; None if nothing here does."""
-    total = value_type(group.accumulator)
+    total, has_matrices = value_type(group.accumulator), tiling.thread_blocks.has_matrices
     if group.accumulator is dtypes.FLOAT:
         left, right = group.left.dtype, group.right.dtype
         if left is right and left in HALVES:
             kind = memory_type(left)
-            return Unit(kind.scalar, kind, F32)
-        if tf32:
+            if has_matrices(kind.scalar):
+                return Unit(kind.scalar, kind, F32)
+        if tiling.tf32 and has_matrices("tf32"):
             return Unit("tf32", F32, F32)
     if total.scalar not in _SUMMED or group.accumulator.is_narrow_float:
         return None
@@ -71,7 +72,10 @@ def unit_of(group: Contraction, tf32: bool) -> Unit | None:
 
 def takes(group: Contraction, tiling: Tiling) -> bool:
     """Whether a contraction can be computed in tiles."""
-    return roles(group) is not None and unit_of(group, tiling.tf32) is not None
+    unit = unit_of(group, tiling)
+    if unit is None or roles(group) is None:
+        return False
+    return bool(shapes_of(unit.kind, unit.sum.size_bytes, tiling))
 
 
 class TileSchedule:
@@ -102,7 +106,7 @@ class TileSchedule:
         tiling: Tiling,
         shape: TileShape | None = None,
     ) -> None:
-        unit = unit_of(group, tiling.tf32)
+        unit = unit_of(group, tiling)
         found = roles(group)
         assert unit is not None and found is not None  # noqa: S101, PT018 - `takes` saw to it
         self.group, self.unit, self.strides, self.tiling = group, unit, dict(strides), tiling
@@ -110,7 +114,8 @@ class TileSchedule:
         self.depth_tile = STEP_BYTES // unit.element.size_bytes
         left, right = self._set_depth(left, right, reduced)
         extents = Extents(self.row_count(), self.column_count(), self.lead_count(), self.steps())
-        self.choices = choose(unit.kind, extents, tiling)
+        shapes = shapes_of(unit.kind, unit.sum.size_bytes, tiling)
+        self.choices = choose(unit.kind, shapes, extents, tiling)
         self.shape = shape or self.choices[0].shape
         self.left = self._factor(left, self.rows, self.shape.rows)
         self.right = self._factor(right, self.columns, self.shape.columns)
@@ -178,8 +183,11 @@ class TileSchedule:
         self, body: Scalar, lines: list[Dim], tile_lines: int, limit: Dim | None = None
     ) -> Factor:
         words, aligned = self.unit.kind == "tf32", self.tiling.aligned
-        axes = FactorAxes(lines, self.taps, self.depth, limit)
-        tile = SharedTile(self.unit.element, tile_lines, self.depth_tile, words, aligned)
+        axes, threads = (
+            FactorAxes(lines, self.taps, self.depth, limit),
+            self.tiling.thread_blocks.threads,
+        )
+        tile = SharedTile(self.unit.element, tile_lines, self.depth_tile, threads, words, aligned)
         return Factor(body, axes, self.strides, tile)
 
     # -- packing ------------------------------------------------------------------------------

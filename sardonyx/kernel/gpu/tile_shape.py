@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.base import integer, sizes
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.kernel.gpu.tile_factor import WORD
 from sardonyx.kernel.language.compiled import symbols_of
 from sardonyx.kernel.language.context import TICKETS
 from sardonyx.kernel.loops.block_sizes import Tiling
 
 #: Bytes along the depth that one step has.
 STEP_BYTES = 64
+#: Rows in which the threads lie that sum a tile without matrix units.
+SUM_ROWS = 8
+#: Elements between the ends of two rows of a finished tile: other banks for the next row.
+GAP = 8
+#: Behind a finished tile there is room for a word.
+BEHIND_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,14 @@ class TileShape:
     warp_rows: int
     warp_columns: int
     stages: int = 3
+
+    def shared_bytes(self, sum_bytes: int) -> int:
+        """Shared memory that its steps need, or its sums of so many bytes, which lie there at last.
+
+        Sums of matrix units go there in parts: their `sum_bytes` are 0.
+        """
+        staged = self.stages * (self.rows + self.columns) * STEP_BYTES
+        return max(staged, self.rows * (self.columns + GAP) * sum_bytes + BEHIND_BYTES)
 
     @property
     def may_split(self) -> bool:
@@ -77,13 +94,8 @@ _MATRIX = (
 )
 _FMA = ((TileShape(64, 64, 1, 4), 1.0), (TileShape(32, 64, 1, 4), 0.8))
 
-# Measured on an H200. Cycles of a step of 128 by 128 elements (64 by 64 without matrix units): when
-# thread blocks keep a multiprocessor busy, and, beyond _STEP, when one is alone there.
-_BUSY = {"f16": 580, "bf16": 580, "tf32": 815, "fma": 3640}
-_ALONE = {"f16": 530, "bf16": 530, "tf32": 900, "fma": 2600}
+#: Elements of a step that a device's costs are of.
 _AREA = 128 * 128
-#: Cycles: of any step, of a tile's beginning and end, of parts that meet, and of each of them.
-_STEP, _TILE, _MEET, _PART = 250, 3000, 1400, 500
 #: Elements of a large tile, of which two fit on a multiprocessor; of others three.
 _LARGE = 64 * 128
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -91,12 +103,39 @@ _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LEAST_BYTES = 512
 
 
-def choose(kind: str, extents: Extents, tiling: Tiling) -> list[TileChoice]:
-    """Ways to compute a product, of which each run uses one."""
+Rated = Sequence[tuple[TileShape, float]]
+
+
+def shapes_of(kind: str, sum_bytes: int, tiling: Tiling) -> Rated:
+    """Tiles for a unit that fit into shared memory, largest first; with the rate of each."""
+    device = tiling.thread_blocks
+    if kind != "fma":
+        return [pair for pair in _MATRIX if pair[0].shared_bytes(0) <= device.shared_bytes]
+    # A thread sums words of rows times words of columns, see `SumMultiplier`.
+    word = WORD // sum_bytes
+    down, across = SUM_ROWS * word, device.threads // SUM_ROWS * word
+    return [
+        (shape, rate)
+        for shape, rate in _FMA
+        if shape.shared_bytes(sum_bytes) <= device.shared_bytes
+        and not shape.rows % down
+        and not shape.columns % across
+    ]
+
+
+def choose(kind: str, shapes: Rated, extents: Extents, tiling: Tiling) -> list[TileChoice]:
+    """Ways to compute a product, of which each run uses one.
+
+    Args:
+        kind: What multiplies, see `Unit`.
+        shapes: What `shapes_of` gives for it: one at least.
+        extents: Sizes of the product.
+        tiling: What is known of the device.
+    """
     e = extents
     if all(isinstance(x, int) for x in (e.rows, e.columns, e.lead, e.steps)):
-        return [_best(kind, extents, tiling)]
-    large, small = _candidates(kind, extents)
+        return [_best(kind, shapes, extents, tiling)]
+    large, small = _candidates(shapes, extents)
     # Large tiles are worth their price from about 60 % of the multiprocessors on.
     enough = integer.floordiv(e.tiles(large) * 5, 3 * tiling.processors)
     symbols = {a.name: 1 for a in symbols_of(enough)}
@@ -111,8 +150,8 @@ def choose(kind: str, extents: Extents, tiling: Tiling) -> list[TileChoice]:
     return [c for c in found if c.used != 0]
 
 
-def _candidates(kind: str, extents: Extents) -> tuple[TileShape, TileShape]:
-    shapes = [shape for shape, _ in (_FMA if kind == "fma" else _MATRIX)]
+def _candidates(rated: Rated, extents: Extents) -> tuple[TileShape, TileShape]:
+    shapes = [shape for shape, _ in rated]
     rows, columns = extents.rows, extents.columns
     fitting = [
         s for s in shapes
@@ -124,16 +163,16 @@ def _candidates(kind: str, extents: Extents) -> tuple[TileShape, TileShape]:
     return fitting[0], (small or fitting[-1:])[0]
 
 
-def _best(kind: str, extents: Extents, tiling: Tiling) -> TileChoice:
+def _best(kind: str, shapes: Rated, extents: Extents, tiling: Tiling) -> TileChoice:
     """The one that should take the least time."""
     e = extents
-    steps = int(e.steps)
+    steps, costs = int(e.steps), tiling.thread_blocks.costs
     times: list[tuple[float, TileChoice]] = []
-    for shape, rate in _FMA if kind == "fma" else _MATRIX:
+    for shape, rate in shapes:
         tiles = int(e.tiles(shape))
         area = shape.rows * shape.columns
         together = 2 if area >= _LARGE else 3
-        busy, alone = (x[kind] * area / _AREA for x in (_BUSY, _ALONE))
+        busy, alone = (dict(x)[kind] * area / _AREA for x in (costs.busy, costs.alone))
         for parts in _PARTS:
             each = -(-steps // parts)
             short = each * STEP_BYTES < _LEAST_BYTES
@@ -141,8 +180,8 @@ def _best(kind: str, extents: Extents, tiling: Tiling) -> TileChoice:
                 break
             blocks = max(1, -(-tiles * parts // tiling.processors))
             waves, resident = -(-blocks // together), min(blocks, together)
-            time = waves * (each * max(_STEP + alone, resident * busy / rate) + _TILE)
+            time = waves * (each * max(costs.step + alone, resident * busy / rate) + costs.tile)
             if parts > 1:
-                time += _MEET + _PART * parts
+                time += costs.meet + costs.part * parts
             times.append((time, TileChoice(shape, parts)))
     return min(times, key=lambda pair: pair[0])[1]

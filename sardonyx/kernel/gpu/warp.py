@@ -1,6 +1,6 @@
 """Kernel programs for GPUs: a vector becomes one element in each thread of a warp.
 
-A kernel's blocks are dealt out to the warps of the whole grid. Scalars are the same in all 32
+A kernel's blocks are dealt out to the warps of the whole grid. Scalars are the same in all
 threads, and so is control flow, which hangs on scalars alone: a warp never diverges. What a scalar
 writes, its first thread writes. Vectors are shorter than a warp at times; then the threads beyond
 repeat what those before them do, so that nothing is read or written outside.
@@ -34,27 +34,31 @@ from sardonyx.kernel.language.program import (
     Variable,
     While,
 )
-from sardonyx.kernel.language.threads import TRAILING, WARP
+from sardonyx.kernel.language.threads import TRAILING
 from sardonyx.kernel.language.types import I32, I64, PTR, Type
 from sardonyx.kernel.language.words import by_words
 
 
-def to_warp(program: Program) -> Program:
+def to_warp(program: Program, size: int) -> Program:
     """A program whose vectors are spread over the threads of warps.
 
     A kernel becomes a function of its slots, the number of blocks and the context: what every
     thread of the grid calls.
 
+    Args:
+        program: Of vectors with up to `size` lanes.
+        size: Threads of a warp: a device's `subgroup_size`.
+
     Raises:
         EngineError: The program has vectors that are longer than a warp, or operations that have no
             meaning there.
     """
-    return _Warp(program).run()
+    return _Warp(program, size).run()
 
 
 class _Warp:
-    def __init__(self, program: Program) -> None:
-        self.source = program
+    def __init__(self, program: Program, size: int) -> None:
+        self.source, self.size = program, size
         parameters = [(p.name, _one(p.value.type)) for p in program.parameters]
         if program.kind == "kernel":
             parameters += zip(TRAILING, (I64, PTR), strict=True)
@@ -129,9 +133,9 @@ class _Warp:
 
     def lane(self, lanes: int) -> SsaValue:
         """Which lane of a vector of so many a thread has."""
-        if lanes == WARP:
+        if lanes == self.size:
             return self.thread
-        if not 0 < lanes < WARP or lanes & (lanes - 1):
+        if not 0 < lanes < self.size or lanes & (lanes - 1):
             what = f"A vector of {lanes} lanes cannot be spread over a warp"
             raise EngineError(message(f"kernel {self.source.name}", what))
         return self.thread & (lanes - 1)
@@ -175,7 +179,10 @@ class _Warp:
         pointer, index, *rest = operands
         if kind.lanes > 1 and let.operands[1].type.lanes == 1:
             index = b.convert(index, I64) + self.lane(kind.lanes)
-        return b.let(_one(kind), "load", [pointer, index, *rest], **dict(let.attributes))
+        attributes = dict(let.attributes)
+        if attributes.get("align_bytes"):
+            attributes["align_bytes"] = _alignment(int(str(attributes["align_bytes"])), kind)
+        return b.let(_one(kind), "load", [pointer, index, *rest], **attributes)
 
     def store(self, statement: Store) -> None:
         b, lanes = self.b, statement.value.type.lanes
@@ -190,7 +197,10 @@ class _Warp:
             with b.if_(mask if mask is not None else b.eq(0, 0)):
                 b.store(value, pointer, index, ordering=statement.ordering)
         else:
-            b.store(value, pointer, index, mask=mask, align_bytes=statement.align_bytes)
+            align = statement.align_bytes and _alignment(
+                statement.align_bytes, statement.value.type
+            )
+            b.store(value, pointer, index, mask=mask, align_bytes=align)
         b.append(Effect("sync_warp", ()))
 
     def once(self, let: Let, operands: list[Operand]) -> Operand:
@@ -225,7 +235,7 @@ class _Warp:
         b, count = self.b, let.operands[0].type.lanes
         lanes = let.attribute("lanes")
         assert isinstance(lanes, tuple)  # noqa: S101 - narrows the type for the checker
-        if len(lanes) > WARP:
+        if len(lanes) > self.size:
             what = f"A vector of {len(lanes)} lanes cannot be spread over a warp"
             raise EngineError(message(f"kernel {self.source.name}", what))
         chosen = self._by_lane([int(str(lane)) for lane in lanes])
@@ -277,6 +287,11 @@ class _Warp:
 def _signed(word: int) -> int:
     """A word of 32 bits as the number that an i32 holds."""
     return word - (1 << 32) if word >> 31 else word
+
+
+def _alignment(align_bytes: int, vector: Type) -> int:
+    """What is known of each element's address, where a vector's is a multiple of `align_bytes`."""
+    return align_bytes if vector.lanes == 1 else min(align_bytes, vector.element.size_bytes)
 
 
 def _one(type: Type) -> Type:

@@ -1,8 +1,8 @@
 """Writes programs of kind `block`: what each thread of a GPU's thread block does.
 
 Such a program is a kernel whose blocks are computed by a thread block each, with memory that its
-threads share. Vectors are a thread's own. Barriers, and what warps do together, must be reached by
-all threads alike.
+threads share. Vectors are a thread's own. Barriers, and what subgroups do together, must be reached
+by all threads alike. Operations call a subgroup a warp.
 """
 
 from __future__ import annotations
@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.kernel.language.builder import Builder
-from sardonyx.kernel.language.program import Effect, Operand, SsaValue
+from sardonyx.kernel.language.program import Effect, Literal, Operand, SsaValue
+from sardonyx.kernel.language.thread_blocks import ThreadBlocks
 from sardonyx.kernel.language.types import F32, I32, I64, PTR, Type
 from sardonyx.kernel.language.words import by_words
 
-#: Threads of a thread block, and of a warp.
-THREADS = 128
-WARP = 32
-#: Warps of a thread block: so many times a kernel's blocks are counted.
-WARPS = THREADS // WARP
 #: Parameters of a kernel behind its slots: how many blocks there are, and the context.
 TRAILING = ("blocks", "context")
-#: Shared memory that every thread block can have.
-SHARED_BYTES = 48 * 2**10
 
 
 class ThreadBuilder(Builder):
@@ -31,18 +25,22 @@ class ThreadBuilder(Builder):
     Args:
         name: Symbol name.
         parameters: Names and types of the slots.
+        device: What its thread blocks can do.
     """
 
-    def __init__(self, name: str, parameters: Sequence[tuple[str, Type]]) -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[tuple[str, Type]], device: ThreadBlocks
+    ) -> None:
+        self.device = device
         trailing = zip(TRAILING, (I64, PTR), strict=True)
         super().__init__(name, [*parameters, *trailing], kind="block")
 
     def thread(self) -> SsaValue:
-        """The number of the thread in its warp."""
+        """The number of the thread in its subgroup."""
         return self.let(I64, "thread", [])
 
     def warp_of_block(self) -> SsaValue:
-        """The number of the warp in its thread block."""
+        """The number of the subgroup in its thread block."""
         return self.let(I64, "warp_of_block", [])
 
     def shared_by_block(self, size_bytes: int) -> SsaValue:
@@ -54,19 +52,31 @@ class ThreadBuilder(Builder):
         self.append(Effect("barrier", ()))
 
     def copy_async(self, target: Operand, source: Operand, inside: Operand, size: int) -> None:
-        """Begin to copy 4, 8 or 16 bytes to shared memory; zeros where not `inside`."""
-        self.append(Effect("copy_async", (target, source, inside), (("size_bytes", size),)))
+        """Begin to copy 4, 8 or 16 bytes to shared memory; zeros where not `inside`.
+
+        The thread copies them at once where the device cannot do that beside other work.
+        """
+        if self.device.async_copy:
+            self.append(Effect("copy_async", (target, source, inside), (("size_bytes", size),)))
+            return
+        kind = I32.with_lanes(size // I32.size_bytes)
+        held = self.variable(Literal(kind, 0), name="copied")
+        with self.if_(inside):
+            held.set(self.load(kind, source, align_bytes=size))
+        self.store(held.get(), target, align_bytes=size)
 
     def commit_copies(self) -> None:
         """The copies begun since the last time are a group."""
-        self.append(Effect("commit_copies", ()))
+        if self.device.async_copy:
+            self.append(Effect("commit_copies", ()))
 
     def wait_copies(self, pending: int) -> None:
         """Wait until at most so many groups of this thread's copies are under way."""
-        self.append(Effect("wait_copies", (), (("pending", pending),)))
+        if self.device.async_copy:
+            self.append(Effect("wait_copies", (), (("pending", pending),)))
 
     def load_matrix(self, pointer: Operand, *, transposed: bool) -> SsaValue:
-        """Four 8 by 8 matrices of 16-bit elements, spread over the warp.
+        """Four 8 by 8 matrices of 16-bit elements, spread over the subgroup.
 
         Each thread names the address of one row of 16 bytes: thread `8 m + r` row `r` of matrix
         `m`. It gets elements `2 (t % 4)` and the next of row `t / 4` of each matrix, or of column
@@ -77,7 +87,11 @@ class ThreadBuilder(Builder):
     def multiply_matrices(
         self, kind: str, a: Sequence[Operand], b: Sequence[Operand], c: Operand
     ) -> SsaValue:
-        """`a b + c`, 16 by 8 elements in f32, spread over the warp as PTX's `mma.sync` has it.
+        """`a b + c`, 16 by 8 elements in f32, spread over a subgroup of 32 threads.
+
+        Of the factors thread `t` has words of 32 bits: lines `t / 4` and `t / 4 + 8`, words
+        `t % 4` and `t % 4 + 4` of each. Of the sums it has columns `2 (t % 4)` and the next of
+        these lines. (PTX ISA, matrix fragments of mma.m16n8k16 and mma.m16n8k8.)
 
         kind: `f16` or `bf16`, 16 by 16 times 16 by 8; or `tf32`, 16 by 8 times 8 by 8.
         """

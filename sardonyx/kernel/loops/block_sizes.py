@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import field, replace
+
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
+from sardonyx.kernel.language.thread_blocks import ThreadBlocks
 
 #: Rows of a tile of which more vectors fit the registers: sums wait for each other there.
 _FEW_ROWS = 2
@@ -17,11 +20,14 @@ class Tiling:
         processors: Multiprocessors that should all have work.
         tf32: Whether factors of float32 may be rounded to 10 bits of mantissa.
         aligned: Whether buffers begin at multiples of 16 bytes.
+        thread_blocks: What its thread blocks can do. Not in the text of this record, which is in
+            keys of caches: what a target is named after decides on it (`Target.key`).
     """
 
-    processors: int = 132
-    tf32: bool = True
-    aligned: bool = True
+    processors: int
+    tf32: bool
+    aligned: bool
+    thread_blocks: ThreadBlocks = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,17 @@ class BlockSizes:
     tiles: int = 24
     tiling: Tiling | None = None
     matrices: bool = False
+
+    @property
+    def has_thread_blocks(self) -> bool:
+        """Whether kernels are computed by thread blocks of a device."""
+        return self.tiling is not None
+
+    def for_any_address(self) -> BlockSizes:
+        """The same where buffers may begin at any address."""
+        if self.tiling is None:
+            return self
+        return replace(self, tiling=replace(self.tiling, aligned=False))
 
     def vectors_of(self, rows: Dim) -> int:
         """Vectors of columns in a tile of a product of so many rows."""

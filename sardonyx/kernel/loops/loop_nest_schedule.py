@@ -99,8 +99,8 @@ class LoopNestSchedule:
         self.window = self._choose_window(block_sizes)
         self.reads_anyway = False
         if self.window is not None:
-            # Many warps have one vector each, and code that is short and the same for all.
-            self.reads_anyway = block_sizes.tiling is not None
+            # Many subgroups have one vector each, and code that is short and the same for all.
+            self.reads_anyway = block_sizes.has_thread_blocks
             if self.reads_anyway:
                 self.chunk = self.lanes
         self.squares: TransposeTiles | None = None
@@ -136,9 +136,11 @@ class LoopNestSchedule:
             assert self.vector is not None  # noqa: S101 - there are lanes
             self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
         self.together = 1 if self.window is not None else self._vectors_together(block_sizes)
-        self.run = None if block_sizes.tiling is not None else self._choose_run()
+        self.run = None if block_sizes.has_thread_blocks else self._choose_run()
         self.endless = self._find_endless()
-        self.in_pieces = self.endless if self.outer or block_sizes.tiling else self._long_axes()
+        self.in_pieces = (
+            self.endless if self.outer or block_sizes.has_thread_blocks else self._long_axes()
+        )
 
     @staticmethod
     def fitting(
@@ -286,7 +288,7 @@ class LoopNestSchedule:
         Of an image one row of taps is written out where neighbours along the row share it: the
         rows are a loop, and the code is as many times shorter.
         """
-        apart = block_sizes.tiling is None
+        apart = not block_sizes.has_thread_blocks
         if self.vector_inside or self.lanes == 1:
             self._unroll(self.inner)
             return None
@@ -331,7 +333,7 @@ class LoopNestSchedule:
         full = [m for m in self.members if m.stage.full]
         if self.vector is None or self.vector_inside or self.lanes == 1:
             return 1
-        if not full or block_sizes.tiling is not None or all(m.unrolled for m in full):
+        if not full or block_sizes.has_thread_blocks or all(m.unrolled for m in full):
             return 1
         nodes = sum(node_count(m.body, _MOST_NODES) for m in self.members)
         extent = extent_of(self.vector)

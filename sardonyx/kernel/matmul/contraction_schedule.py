@@ -118,7 +118,7 @@ class ContractionSchedule:
             block_sizes.transpose_stores,
             block_sizes.registers,
         )
-        self._least_run = _LEAST_RUN if block_sizes.tiling is None else _LEAST_ON_DEVICE
+        self._least_run = _LEAST_ON_DEVICE if block_sizes.has_thread_blocks else _LEAST_RUN
         self.block_rows: Dim = block_sizes.rows
         self.strides = dict(strides)
         self.element = self.factor = value_type(group.accumulator)
@@ -127,10 +127,11 @@ class ContractionSchedule:
         self._set_depth()
         self._set_width(block_sizes.vectors_of(self.row_count()))
         self.is_brief = False
-        self.is_deep = block_sizes.tiling is None and is_deep(self.depth_extent, self.row_count())
+        on_device = block_sizes.has_thread_blocks
+        self.is_deep = not on_device and is_deep(self.depth_extent, self.row_count())
         if self.is_deep:
             self.block_rows = DEEP_BLOCKS * block_sizes.rows
-        self.is_long = False if block_sizes.tiling else is_long_sum(self.reduced, self.element)
+        self.is_long = not on_device and is_long_sum(self.reduced, self.element)
 
     # -- axes ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.kernel.loops.block_sizes import Tiling
+from sardonyx.llvm.ptx_device import ptx_tiling
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
 
@@ -105,7 +105,7 @@ def test_windows_have_short_vectors_where_few_threads_have_work(
     }}"""
     dtype, limit = _KINDS[kind]
     weights = _random.standard_normal((16, 1, 3, 3)).astype(dtype)
-    emulated = Emulated(model_of(text, {"f": weights}), Tiling(processors=1))
+    emulated = Emulated(model_of(text, {"f": weights}), ptx_tiling(processors=1))
     assert emulated.blocks({"N": batch})[-1] == blocks
     x = _random.standard_normal((batch, 8, 8, 16)).astype(dtype)
     (got,) = emulated.run({"x": x})

@@ -13,7 +13,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from sardonyx.kernel.language.text import to_text
-from sardonyx.kernel.loops.block_sizes import Tiling
+from sardonyx.llvm.ptx_device import ptx_tiling
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
 
@@ -37,7 +37,7 @@ _KINDS = {
 
 def _check(text: str, feeds: dict[str, Any], weights: Any = None, **tiling: Any) -> None:
     model = model_of(text, weights)
-    emulated = Emulated(model, Tiling(**tiling))
+    emulated = Emulated(model, ptx_tiling(**tiling))
     assert any(name.startswith("tiles") for name in emulated.names), emulated.names
     want = ReferenceEvaluator(model).run(None, feeds)
     for mine, theirs in zip(emulated.run(feeds), want, strict=True):
@@ -161,7 +161,7 @@ def test_parts_of_sums_meet(kind: str, rows: int) -> None:
 
 def test_runs_of_different_sizes_use_different_tiles() -> None:
     text = MATMUL.format(t="float16", a="[N,32]", b="[32,128]", y="[N,128]")
-    emulated = Emulated(model_of(text), Tiling(processors=2))
+    emulated = Emulated(model_of(text), ptx_tiling(processors=2))
     assert len(emulated.names) == 2
     w = _integers((32, 128), "float16")
     for n in (130, 20):
