@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sardonyx.api.parts import engine_of
 from sardonyx.api.session import InferenceSession
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError
@@ -159,7 +160,7 @@ def explain_model(
     check_sizes(session.get_inputs(), sizes or {})
     chosen = input_sizes(session.get_inputs(), sizes or {})
     why = _run(session, chosen, sizes or {}) if run else ""
-    engine = session._engine
+    engine = engine_of(session)
     text = session.explain(verbose=verbose)
     kernels = list(_kernels(engine, ""))
     options = session.get_session_options()

@@ -9,6 +9,7 @@ import numpy as np
 
 from sardonyx.api.generation.roles import CacheRole, DecoderRole
 from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.parts import runs_of
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ValueInfo
@@ -124,7 +125,7 @@ class Batch:
     def _empty(self, cache: CacheRole, batch: int, room: int) -> OrtValue:
         """A cache without a token, on the session's device."""
         shape, kind = self._decoder.cache_shape(cache, batch), cache.info.dtype.numpy
-        memory = self.session._kind
+        memory = runs_of(self.session).loaded.kind
         axis = cache.axis
         if axis is not None:
             make = getattr(memory, "with_room", new_with_room)

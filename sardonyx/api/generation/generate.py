@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx.api.generation.batch import Batch
 from sardonyx.api.generation.choosing import Choosing
 from sardonyx.api.generation.roles import understand
+from sardonyx.api.parts import async_runs_of
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.shown import facts
@@ -112,7 +113,7 @@ class Generation:
             except StopIteration:  # no coroutine may raise it
                 return self
 
-        found = await self._batch.session._in_a_thread(work, options.cancel_flag)
+        found = await async_runs_of(self._batch.session).in_a_thread(work, options.cancel_flag)
         if found is self:
             raise StopAsyncIteration
         return found
