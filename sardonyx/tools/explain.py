@@ -18,7 +18,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
 from sardonyx.passes.dimensions import fix_denoted
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 from sardonyx.plan.facts import PlanFacts
 from sardonyx.plan.plan import Command
 from sardonyx.profiling.commands import describe, distinct
@@ -229,7 +229,7 @@ def _nodes(
 
     # Where only runs know the ranks of inputs, passes come no further than that.
     with contextlib.suppress(errors.NotImplemented):
-        optimise(graph, level, sizes=sizes, watch=watch)
+        optimise(graph, level, sizes=sizes, look=PassLook(watch=watch))
     places: dict[str, list[str]] = {}
     for k in kernels:
         where = f"{k.number} {k.kernel}" + (f" ({k.plan})" if k.plan else "")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ops.core.contents import contents
+from sardonyx.ops.core.contents import contents, with_length
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.onnx.coordinates import (
     ResizedAxis,
@@ -77,7 +77,7 @@ def _resize(
         lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, scales, strict=True)]
         factors = list(scales)
     elif wanted is not None and wanted.shape != (0,):
-        lengths = list(contents(wanted, "The sizes", 0, count=len(chosen)))
+        lengths = list(contents(with_length(wanted, len(chosen), "The sizes"), "The sizes", 0))
         factors = [None] * len(lengths)
         if keep_aspect_ratio_policy != "stretch":
             sources = [x.shape[a] for a in chosen]
