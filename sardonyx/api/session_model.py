@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api.config_keys import SETTINGS_KEY
@@ -18,6 +17,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base import knobs
 from sardonyx.base.log import get_logger
 from sardonyx.base.notes import note
+from sardonyx.base.records import dataclass
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.storage import HOST, MemoryKind
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sardonyx.base.records import dataclass
 
 
-@dataclass
+@dataclass()
 class ModelHeader:
     """The fields of a `ModelProto` beside its graph and operator sets.
 

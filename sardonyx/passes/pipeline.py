@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
 
 from sardonyx.base import knobs
 from sardonyx.base.log import get_logger
+from sardonyx.base.records import dataclass
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.verify import verify as verify_graph

@@ -96,8 +96,6 @@ def _functions(
         yield from _functions(name, inner, is_class=isinstance(inner, ast.ClassDef))
 
 
-
-
 def is_lowering(function: FunctionNode) -> bool:
     """Whether a function is an operator's: its parameters are the specification's."""
     calls = [d.func for d in function.decorator_list if isinstance(d, ast.Call)]

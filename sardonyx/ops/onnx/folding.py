@@ -10,7 +10,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.contents import contents, with_length
 from sardonyx.ops.core.ranges import ranged
 from sardonyx.ops.core.registry import op
-from sardonyx.ops.onnx.windows import make_window
+from sardonyx.ops.onnx.windows import WindowAttributes, make_window
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -41,7 +41,7 @@ def col2im_18(
         raise InvalidGraph(message("Col2Im", "Three axes are needed", got=f"rank {x.rank}"))
     image = contents(image_shape, "The shape of the image", 0)
     block = contents(block_shape, "The shape of a block", 1)
-    window = make_window("Col2Im", image, block, strides=strides, pads=pads, dilations=dilations)
+    window = make_window("Col2Im", image, block, WindowAttributes(None, strides, pads, dilations))
     batch, columns, count = x.shape
     taps = sizes.product(block)
     channels = integer.floordiv(columns, taps)
