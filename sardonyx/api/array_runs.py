@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sardonyx.api import feeds as feeding
@@ -28,6 +29,8 @@ class CallOptions(NamedTuple):
     out: Sequence[Any] | None = None
 
 
+#: Makes `CallOptions` of a tuple, without a frame of Python: runs with options begin with it.
+call_options: Callable[[tuple[Any, ...]], CallOptions] = partial(tuple.__new__, CallOptions)
 #: The options of a call that has none.
 PLAIN = CallOptions()
 
@@ -158,7 +161,7 @@ class ArrayRuns:
             options = run_options or RunOptions()
             with options.limit(timeout) as cancel, options.graph():
                 results = main.run(given, cancel)
-        if loaded.gives_memory_back or run_options is not None:
+        if loaded.gives_memory_back or (run_options is not None and run_options.shrinks):
             self.after_run(run_options)
         return results if places is None else [results[k] for k in places]
 

@@ -33,6 +33,7 @@ from sardonyx.runtime.storage import (
 )
 
 if TYPE_CHECKING:
+    from sardonyx.api.session_model import LoadedModel
     from sardonyx.runtime.engine import Engine
 
 
@@ -233,7 +234,7 @@ class IOBinding:
             fed = self._runs.checked(run_options).with_adapters(fed)
         if fed is not self._inputs:
             plan = self._prepare({n: as_array(v, self._known_input(n)) for n, v in fed.items()})
-        elif plan is None or plan.session_engine is not self._runs.loaded.engine:
+        elif plan is None or plan.loaded is not self._runs.loaded:
             plan = self._plan = self._prepare(fed)
         if run_options is None:
             self._run(plan, None, OutputPlacement(plan.targets, stream))
@@ -252,7 +253,7 @@ class IOBinding:
             InvalidArgument: An input or every output is not bound.
         """
         plan = self._plan
-        if plan is None or plan.session_engine is not self._runs.loaded.engine:
+        if plan is None or plan.loaded is not self._runs.loaded:
             plan = self._plan = self._prepare(self._inputs)
         if plan.in_place:
             if plan.quick is None or not plan.quick():
@@ -290,7 +291,8 @@ class IOBinding:
 
     def _prepare(self, inputs: Mapping[str, Any]) -> _Plan:
         """What a run needs of the bindings, which holds until one of them changes."""
-        session_engine = self._runs.loaded.engine
+        loaded = self._runs.loaded
+        session_engine = loaded.engine
         fed = tuple(v.name for v in session_engine.record.overridable if v.name in inputs)
         engine = session_engine.with_inputs(fed)
         names = [v.name for v in engine.inputs]
@@ -315,7 +317,7 @@ class IOBinding:
             and not _overlap([f for f in feeds if isinstance(f, np.ndarray)], bound)
         )
         results = dict(zip(listed, bound, strict=True)) if in_place else {}
-        made = _Plan(session_engine, engine, feeds, targets, in_place, results)
+        made = _Plan(loaded, engine, feeds, targets, in_place, results)
         if in_place and not self._runs.loaded.gives_memory_back:
             made.quick = engine.prepared(feeds, bound)
         made.is_new = engine is session_engine and all(t is None for t in targets)
@@ -326,7 +328,7 @@ class IOBinding:
 class _Plan:
     """What a binding runs, and where to: as long as nothing of it is bound anew."""
 
-    session_engine: Engine
+    loaded: LoadedModel
     engine: Engine
     feeds: list[Any]
     targets: list[Tensor | MemoryKind | None]

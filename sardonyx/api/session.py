@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import tuning_results
 from sardonyx.api.arguments import check_arguments
-from sardonyx.api.array_runs import PLAIN, ArrayRuns, CallOptions, tensor_of
+from sardonyx.api.array_runs import PLAIN, ArrayRuns, CallOptions, call_options, tensor_of
 from sardonyx.api.assignment import OrtEpAssignedSubgraph
 from sardonyx.api.async_runs import AsyncRuns, Callback
 from sardonyx.api.devices import OrtEpDevice
@@ -157,7 +157,7 @@ class InferenceSession:
             main, places = runs.chosen(output_names)
         call = PLAIN
         if run_options is not None or timeout is not None or stream is not None or out is not None:
-            call = CallOptions(run_options, timeout, stream, out)
+            call = call_options((run_options, timeout, stream, out))
         elif main is loaded.engine:
             names = loaded.names
             if type(input_feed) is dict and len(input_feed) == len(names):
@@ -184,10 +184,11 @@ class InferenceSession:
         when this returns: what uses the results later waits for it, on the device.
         """
         runs = self._runs
-        main, places = runs.loaded.engine, None
+        loaded, places = runs.loaded, None
+        main = loaded.engine
         if output_names is not None:
             main, places = runs.chosen(output_names)
-        if stream is None and main is runs.loaded.engine:
+        if stream is None and main is loaded.engine:
             quick: list[OrtValue] | None = None
             if run_options is None:
                 quick = self._values.quick_values(input_dict_ort_values, runs.run_alike)
@@ -197,7 +198,7 @@ class InferenceSession:
                 return quick if places is None else [quick[k] for k in places]
         call = PLAIN
         if run_options is not None or stream is not None:
-            call = CallOptions(run_options, stream=stream)
+            call = call_options((run_options, None, stream, None))
         return self._values.run(main, places, output_names, input_dict_ort_values, call)
 
     @names_misfits
@@ -319,9 +320,13 @@ class InferenceSession:
         """
         runs = self._runs
         loaded = runs.loaded
-        is_quick = not (loaded.is_on_host or kwargs) and len(args) == len(loaded.names)
-        if is_quick and args and type(args[0]) is not OrtValue:
-            results = runs.tensors_alike(args)
+        if args and not kwargs and len(args) == len(loaded.names):
+            results = None
+            if type(args[0]) is OrtValue:
+                feeds = dict(zip(loaded.names, args, strict=True))
+                results = self._values.quick_values(feeds, runs.run_alike)
+            elif not loaded.is_on_host:
+                results = runs.tensors_alike(args)
             if results is not None:
                 return results[0] if len(results) == 1 else tuple(results)
         return self._calls.call(args, kwargs)

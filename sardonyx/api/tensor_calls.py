@@ -42,7 +42,7 @@ class TensorCalls:
                 if results is not None:
                     return alone(results)
         feeds = dict(zip(names, args, strict=False)) | kwargs
-        if args and type(args[0]) is OrtValue:
+        if args and kwargs and type(args[0]) is OrtValue:
             values = self._values.quick_values(feeds, self._runs.run_alike)
             if values is not None:
                 return alone(values)

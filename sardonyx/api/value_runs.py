@@ -61,10 +61,11 @@ class ValueRuns:
 
     def quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
         """The outputs, if `run` does it quickly and the values are plain."""
-        if type(values) is not dict or len(values) != len(self._runs.loaded.names):
+        names = self._runs.loaded.names
+        if type(values) is not dict or len(values) != len(names):
             return None
         given = []
-        for name in self._runs.loaded.names:
+        for name in names:
             value = values.get(name)
             if type(value) is not OrtValue:
                 return None
