@@ -32,7 +32,7 @@ from sardonyx.loader.types import DeclaredTypes
 from sardonyx.loader.wire import WireRecord
 
 
-class Place(NamedTuple):
+class NodeSite(NamedTuple):
     """Where nodes are added: the graph, what names mean there, and what holds for all of them."""
 
     graph: Graph
@@ -65,10 +65,10 @@ class GraphBuilder:
             InvalidGraph: The model is not valid.
             NoSuchFile: A file with its data is missing.
         """
-        place = Place(self._graph, FunctionScope(), Context(self._graph.opset))
+        place = NodeSite(self._graph, FunctionScope(), Context(self._graph.opset))
         self._build(place, proto)
 
-    def _build(self, place: Place, proto: WireRecord) -> None:
+    def _build(self, place: NodeSite, proto: WireRecord) -> None:
         graph, scope, _ = place
         declared = {}
         for info in (*proto.value_info, *proto.output):
@@ -132,7 +132,7 @@ class GraphBuilder:
             )
         definers[name] = by
 
-    def _value(self, place: Place, name: str) -> Value:
+    def _value(self, place: NodeSite, name: str) -> Value:
         """A new value that `name` means in the scope; another name where that one is taken."""
         graph, scope, context = place
         bound = scope.bound.get(name)
@@ -166,7 +166,7 @@ class GraphBuilder:
 
     def _add_nodes(
         self,
-        place: Place,
+        place: NodeSite,
         protos: Sequence[WireRecord],
         definers: dict[str, str],
         declared: dict[str, WireRecord],
@@ -236,7 +236,7 @@ class GraphBuilder:
             raise InvalidGraph(message(where, f"Nothing computes its input {name!r}"))
         return found
 
-    def _add_constant(self, place: Place, proto: WireRecord, where: str) -> None:
+    def _add_constant(self, place: NodeSite, proto: WireRecord, where: str) -> None:
         graph, scope, _ = place
         attributes = self._attributes(place, proto, where)
         if len(proto.output) != 1 or not proto.output[0]:
@@ -247,7 +247,7 @@ class GraphBuilder:
             raise InvalidGraph(message(where, f"The value {value.name!r} is defined twice"))
         self._set_constant(graph, value, constant)
 
-    def _attributes(self, place: Place, proto: WireRecord, where: str) -> dict[str, Attribute]:
+    def _attributes(self, place: NodeSite, proto: WireRecord, where: str) -> dict[str, Attribute]:
         graph, scope, context = place
         attributes: dict[str, Attribute] = {}
         for attribute in proto.attribute:
@@ -260,20 +260,20 @@ class GraphBuilder:
             else:
                 given, given_scope, given_context = attribute, scope, context
             attributes[attribute.name] = self._attribute(
-                Place(graph, given_scope, given_context),
+                NodeSite(graph, given_scope, given_context),
                 given,
                 f"{where}, attribute {attribute.name}",
             )
         return attributes
 
-    def _attribute(self, place: Place, proto: WireRecord, where: str) -> Attribute:
+    def _attribute(self, place: NodeSite, proto: WireRecord, where: str) -> Attribute:
         graph, scope, context = place
         kind = attribute_kind(proto, where)
 
         def subgraph(record: WireRecord) -> Graph:
             inner = Graph(record.name, parent=graph)
             inner.doc_string = record.doc_string
-            self._build(Place(inner, FunctionScope(scope), context), record)
+            self._build(NodeSite(inner, FunctionScope(scope), context), record)
             return inner
 
         def declared(record: WireRecord) -> ValueType:
@@ -293,7 +293,7 @@ class GraphBuilder:
 
     def _inline(
         self,
-        place: Place,
+        place: NodeSite,
         call: WireRecord,
         key: Key,
         inputs: Sequence[Value | None],
@@ -340,7 +340,7 @@ class GraphBuilder:
             else:
                 body.bound[name] = scope.values[given_name]
         declared = {info.name: info for info in function.value_info if info.name not in body.bound}
-        self._add_nodes(Place(graph, body, inner), function.node, definers, declared)
+        self._add_nodes(NodeSite(graph, body, inner), function.node, definers, declared)
         for name in body.bound:
             if name not in body.values:
                 raise InvalidGraph(
