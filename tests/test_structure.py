@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from sardonyx.api.session import InferenceSession
 from sardonyx.store.cache import ABOVE
+from tests.support import limits
 
 PACKAGE = Path(__file__).resolve().parents[1] / "sardonyx"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -139,6 +141,120 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+#: Folders whose classes and functions are as small as is said here.
+LIMITED = (
+    "api backend base capi cli datasets host ir link llvm loader native ops passes plugins "
+    "profiling quantization store targets tensor tools transformers workers"
+).split()
+_MOST_METHODS, _MOST_ATTRIBUTES, _MOST_PARAMETERS = 25, 15, 6
+
+_FACE = "onnxruntime's names, all of which programs may use; parts do the work"
+#: Classes that have more, each with its reason.
+LARGE_CLASSES = {
+    "InferenceSession": _FACE,
+    "SessionOptions": _FACE,
+    "OrtValue": _FACE,
+    "FunctionEmitter": "LLVM's instructions, and the control flow around them, share one state",
+    "NativeFunctions": "a table of functions, one attribute for each",
+}
+
+_CALLERS = "arguments that programs give by name"
+_CODES = "options of a quantisation, which its configurations give by name"
+_HOT = "called for every message of a file: a record for each would cost more than reading it"
+_OPERATOR = "inputs and attributes of one operator, which its specification lists"
+#: Functions that take more, each with its reason. Lowerings take what their operator has.
+LONG_PARAMETER_LISTS = {
+    "api/compiling.py:ModelCompiler:__init__": _CALLERS,
+    "api/generation/generate.py:generate": _CALLERS,
+    "api/memory.py:OrtMemoryInfo:create_v2": _CALLERS,
+    "api/ortvalue.py:OrtValue:ortvalue_from_address": _CALLERS,
+    "api/session.py:InferenceSession:run_async": _CALLERS,
+    "tools/convert/convert.py:convert": _CALLERS,
+    "tools/optimizer/model.py:optimize_model": _CALLERS,
+    "quantization/block_configs.py:DefaultWeightOnlyQuantConfig:__init__": _CALLERS,
+    "quantization/calibrate.py:MinMaxCalibrater:__init__": _CALLERS,
+    "quantization/calibrate.py:create_calibrator": _CALLERS,
+    "quantization/configs.py:DynamicQuantConfig:__init__": _CALLERS,
+    "quantization/configs.py:QuantConfig:__init__": _CALLERS,
+    "quantization/configs.py:StaticQuantConfig:__init__": _CALLERS,
+    "quantization/configs.py:get_qdq_config": _CALLERS,
+    "quantization/matmul_nbits_quantizer.py:MatMulNBitsQuantizer:__init__": _CALLERS,
+    "quantization/quantize.py:quantize_dynamic": _CALLERS,
+    "quantization/quantize.py:quantize_static": _CALLERS,
+    "quantization/shape_inference.py:quant_pre_process": _CALLERS,
+    "quantization/arithmetic.py:parameters_of_range": _CODES,
+    "quantization/arithmetic.py:parameters_of_weights": _CODES,
+    "host/ngrams.py:count": "attributes of TfIdfVectorizer, which a plan names",
+    "ir/node.py:Node:__init__": "what a file says of a node",
+    "tensor/tensor.py:buffer": "facts about an array, of which each caller gives one or two",
+    "loader/wire.py:_enter": _HOT,
+    "loader/wire.py:_fields": _HOT,
+    "ops/contrib/attention.py:attend": _OPERATOR,
+    "ops/contrib/attention.py:attend_projected": _OPERATOR,
+    "ops/contrib/experts.py:_packed": _OPERATOR,
+    "ops/contrib/indexer.py:_tokens": _OPERATOR,
+    "ops/contrib/indexer_packed.py:_entries": _OPERATOR,
+    "ops/contrib/indexer_packed.py:_updates": _OPERATOR,
+    "ops/contrib/packed.py:_attend_packed": _OPERATOR,
+    "ops/contrib/paged.py:written_tokens": _OPERATOR,
+    "ops/generation/decoders.py:Decoder:_inputs": _OPERATOR,
+    "ops/generation/generation.py:_beam_search": _OPERATOR,
+    "ops/ml/linear.py:_check_pairs": _OPERATOR,
+    "ops/ml/tree_votes.py:votes_of": _OPERATOR,
+    "ops/onnx/convolution.py:convolve": _OPERATOR,
+    "ops/onnx/indexing.py:policy_of": _OPERATOR,
+    "ops/onnx/linear_attention.py:linear_attention": _OPERATOR,
+    "ops/onnx/normalisation.py:layer_norm": _OPERATOR,
+    "ops/onnx/quantise.py:quantise": _OPERATOR,
+}
+
+
+@pytest.mark.parametrize("folder", LIMITED)
+def test_classes_are_small(folder: str) -> None:
+    for cls in limits.classes_in(folder):
+        if cls.__name__ not in LARGE_CLASSES:
+            methods, attributes = limits.methods_of(cls), limits.attributes_of(cls)
+            what = f"{cls.__qualname__} has {len(methods)} methods, {len(attributes)} attributes"
+            is_small = len(methods) <= _MOST_METHODS and len(attributes) <= _MOST_ATTRIBUTES
+            assert is_small, f"{what}: parts of their own can do some of it"
+
+
+@pytest.mark.parametrize("folder", LIMITED)
+def test_parameter_lists_are_short(folder: str) -> None:
+    for where, function, is_method in limits.functions_in(folder):
+        if where not in LONG_PARAMETER_LISTS and not limits.is_lowering(function):
+            names = limits.parameters_of(function, is_method=is_method)
+            assert len(names) <= _MOST_PARAMETERS, f"{where}: make a record of some of {names}"
+
+
+def test_exceptions_of_sizes_are_needed() -> None:
+    """Each is there, and above a limit."""
+    classes = {cls.__name__: cls for folder in LIMITED for cls in limits.classes_in(folder)}
+    for name in LARGE_CLASSES:
+        cls = classes[name]
+        methods, attributes = limits.methods_of(cls), limits.attributes_of(cls)
+        assert len(methods) > _MOST_METHODS or len(attributes) > _MOST_ATTRIBUTES, name
+    long = {
+        where
+        for folder in LIMITED
+        for where, function, is_method in limits.functions_in(folder)
+        if len(limits.parameters_of(function, is_method=is_method)) > _MOST_PARAMETERS
+    }
+    assert LONG_PARAMETER_LISTS.keys() <= long
+
+
+def test_the_session_inherits_nothing() -> None:
+    """What it needs beyond its interface is in parts; they look into no other's private fields."""
+    assert InferenceSession.__mro__ == (InferenceSession, object)
+    own = {n for n in limits.methods_of(InferenceSession) if n.startswith("_")}
+    given = {"_sess", "_sess_options", "_model_path", "_model_bytes", "_providers", "_repr_html_"}
+    assert own - given == {"_make", "_take", "_engine"}
+    private = re.compile(r"\b(session|_session|model|runs|_runs|_model|_values)\._[a-z]\w*")
+    for path in sorted((PACKAGE / "api").rglob("*.py")):
+        if path.name != "parts.py":  # the one door
+            assert not private.search(path.read_text()), f"{path} looks into a part"
 
 
 def test_locks_of_modules_are_open_in_forked_processes() -> None:

@@ -7,21 +7,18 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from sardonyx.api import feeds as feeding
+from sardonyx.api.array_runs import ArrayRuns, CallOptions
 from sardonyx.api.run_options import RunOptions
-from sardonyx.api.session_facts import SessionFacts
 from sardonyx.base.errors import InvalidArgument, SardonyxError, WrongType, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.run_threads import RunLane, Task, begin, lane_of
 from sardonyx.runtime.storage import OutputPlacement
-
-if TYPE_CHECKING:
-    from sardonyx.api.pipeline import Pipeline
-    from sardonyx.runtime.engine import Engine
 
 _logger = get_logger("async")
 
@@ -36,98 +33,71 @@ _END_SECONDS = 1.0
 _STEP_SECONDS = 1e-3
 
 
-class AsyncRuns(SessionFacts):
-    """The part of `InferenceSession` that does not wait for its runs."""
+class Callback(NamedTuple):
+    """Who is told of a run that is over, and with what of the caller's."""
 
-    _lane: RunLane | None = None
-    _output_names: list[str]
-    _every: list[int]
-    run: Callable[..., list[Any]]
-    _chosen: Callable[[Sequence[str]], tuple[Engine, list[int] | None]]
-    _fed: Callable[[Mapping[str, Any]], tuple[Engine, list[Any]]]
-    _run_into: Callable[..., list[Any]]
+    function: Callable[[list[Any], Any, str], None]
+    user_data: Any
 
-    def run_async(
+    def told(self, task: Task) -> None:
+        """Tell what a task gave, or what went wrong."""
+        try:
+            results = task.result()
+        except Exception as error:  # noqa: BLE001 - the callback gets every error
+            self.function([], self.user_data, str(error))
+        else:
+            self.function(results, self.user_data, "")
+
+
+class AsyncRuns:
+    """The part of `InferenceSession` that does not wait for its runs.
+
+    Args:
+        runs: With arrays.
+    """
+
+    def __init__(self, runs: ArrayRuns) -> None:
+        self._runs = runs
+        self._lane: RunLane | None = None
+
+    def begin(
         self,
-        output_names: Sequence[str] | Mapping[str, Any] | None,
-        input_feed: Mapping[str, Any] | None = None,
-        callback: Callable[[list[Any], Any, str], None] | None = None,
-        user_data: Any = None,
-        run_options: RunOptions | None = None,
-        *,
-        out: Sequence[Any] | None = None,
-        timeout: float | None = None,
-        stream: Any = None,
+        names: Sequence[str] | Mapping[str, Any] | None,
+        feeds: Mapping[str, Any] | None,
+        callback: Callback | None,
+        call: CallOptions,
     ) -> Any:
-        """Run while the caller goes on.
-
-        With a callback: in another thread; `callback(results, user_data, error_text)` gets what
-        `run` gives. Without one what is returned can be awaited:
-        `await session.run_async({"x": x})`, or with names of outputs first. On a device no thread
-        is held meanwhile: the device itself wakes the event loop. Runs that are awaited at the same
-        time work in streams of their own. On the processor threads of the package do it: 16 at most
-        for one session, 64 for all, called `sardonyx-run`; further runs wait.
-
-        Who cancels what awaits a run ends the run, as `terminate` of its options would: one that
-        has not begun never does; one that has ends within milliseconds, and is waited for, so that
-        its feeds and `out` are the caller's again. After 1 s (a function of Python may be in its
-        way) it is left behind, with a warning in the log.
-
-        Args:
-            output_names: Which outputs; None for all. Feeds may stand here, with names left out.
-            input_feed: As `run` takes them. They must not change before the run is over. If one is
-                missing, that is an error at once; other errors come with the run.
-            callback: Gets the results.
-            user_data: Is passed to it.
-            run_options: As of `run`.
-            out: As of `run`.
-            timeout: As of `run`.
-            stream: As of `run`.
-
-        Returns:
-            None; or what gives, awaited, NumPy arrays, or arrays of the library whose arrays are
-            fed, on the session's device.
+        """See `InferenceSession.run_async`.
 
         Raises:
             InvalidArgument: A feed is missing, the options are none or name memory that the session
                 does not have, the callback is no function, or there is a stream on the processor.
         """
-        if isinstance(output_names, Mapping):
-            output_names, input_feed = None, output_names
-        if input_feed is None:
+        if isinstance(names, Mapping):
+            names, feeds = None, names
+        if feeds is None:
             raise InvalidArgument(message("run_async", "There are no feeds"))
-        if callback is not None and not callable(callback):
-            got = type(callback).__name__
+        if callback is not None and not callable(callback.function):
+            got = type(callback.function).__name__
             raise WrongType(message("run_async", "The callback is no function", got=got))
-        feeding.check_mapping(input_feed)
-        options = RunOptions() if run_options is None else self._checked(run_options)
-        self._check_stream(stream)
-        feeding.check_complete(self._engine.inputs, options.with_adapters(input_feed))
+        feeding.check_mapping(feeds)
+        given = call.run_options
+        options = RunOptions() if given is None else self._runs.checked(given)
+        self._runs.check_stream(call.stream)
+        feeding.check_complete(self._runs.loaded.engine.inputs, options.with_adapters(feeds))
         options = options.ended_apart()
-        names, feeds, given = output_names, input_feed, (out, timeout, stream)
+        call = call._replace(run_options=options)
         if callback is None:
-            return self._awaited(names, feeds, options, *given)
-        tell = callback
-
-        def work() -> list[Any]:
-            return self.run(names, feeds, options, out=out, timeout=timeout, stream=stream)
-
-        def told(task: Task) -> None:
-            try:
-                results = task.result()
-            except Exception as error:  # noqa: BLE001 - the callback gets every error
-                tell([], user_data, str(error))
-            else:
-                tell(results, user_data, "")
-
-        begin(self._own_lane(), work, options.cancel_flag, told)
+            return self._awaited(names, feeds, options, call)
+        work = partial(self._runs.run, names, feeds, call)
+        begin(self._own_lane(), work, options.cancel_flag, callback.told)
         return None
 
     def _own_lane(self) -> RunLane:
         lane = self._lane = lane_of(self._lane)
         return lane
 
-    def _in_a_thread(self, work: Callable[[], Any], flag: CancelFlag) -> Coroutine[Any, Any, Any]:
+    def in_a_thread(self, work: Callable[[], Any], flag: CancelFlag) -> Coroutine[Any, Any, Any]:
         """What gives, awaited, what the work gives; cancelled, it sets the flag."""
         return _in_a_thread(self._own_lane(), work, flag)
 
@@ -136,46 +106,44 @@ class AsyncRuns(SessionFacts):
         names: Sequence[str] | None,
         feeds: Mapping[str, Any],
         options: RunOptions,
-        out: Sequence[Any] | None,
-        timeout: float | None,
-        stream: Any,
+        call: CallOptions,
     ) -> Coroutine[Any, Any, list[Any]]:
-        engine, chosen = (self._engine, None) if names is None else self._chosen(names)
-        places = self._every if chosen is None else chosen
-        has_limit = timeout is not None or options.timeout_seconds is not None
-        is_plain = engine is self._engine and out is None and not has_limit
-        if is_plain and not self._is_on_host and engine.is_asynchronous:
-            return self._on_device(places, feeds, options, stream)
+        runs, loaded = self._runs, self._runs.loaded
+        engine, chosen = (loaded.engine, None) if names is None else runs.chosen(names)
+        places = loaded.every if chosen is None else chosen
+        has_limit = call.timeout is not None or options.timeout_seconds is not None
+        is_plain = engine is loaded.engine and call.out is None and not has_limit
+        if is_plain and not loaded.is_on_host and engine.is_asynchronous:
+            return self._on_device(places, feeds, options, call.stream)
 
         def work() -> list[Any]:
             convert = feeding.converter(feeds.values())
-            if convert is None or self._is_on_host:
-                found = self.run(names, feeds, options, out=out, timeout=timeout, stream=stream)
+            if convert is None or loaded.is_on_host:
+                found = runs.run_chosen(engine, chosen, feeds, call)
             else:
-                found = self._run_into(
-                    engine, feeds, chosen, out, options, timeout, stream, self._kind
-                )
+                found = runs.run_into(engine, chosen, feeds, call, loaded.kind)
                 if options.is_left:
                     engine.settle()
             if convert is None:
                 return found
-            held = [None] * len(found) if out is None else out
+            held = [None] * len(found) if call.out is None else call.out
             return [
                 feeding.like_feeds(convert, x) if mine is None else x
                 for x, mine in zip(found, held, strict=True)
             ]
 
         # The processor needs a thread; so does a plan that the host controls, or an inner value.
-        return self._in_a_thread(work, options.cancel_flag)
+        return self.in_a_thread(work, options.cancel_flag)
 
     async def _on_device(
         self, places: list[int], feeds: Mapping[str, Any], options: RunOptions, stream: Any
     ) -> list[Any]:
         convert = feeding.converter(feeds.values())
-        engine, given = self._fed(options.with_adapters(feeds))
-        targets: list[Any] = [self._kind] * len(self._output_names)
+        runs, loaded = self._runs, self._runs.loaded
+        engine, given = runs.fed(options.with_adapters(feeds))
+        targets: list[Any] = [loaded.kind] * len(loaded.output_names)
         for place in places:
-            targets[place] = None if convert is None else self._kind
+            targets[place] = None if convert is None else loaded.kind
         with options.graph():
             started = engine.start(
                 given, OutputPlacement(targets, stream, waits=False), options.cancel_flag
@@ -189,24 +157,9 @@ class AsyncRuns(SessionFacts):
             raise
         results = started.finish()
         del started  # else it had memory that is given back
-        self._after_run(options)
+        runs.after_run(options)
         found = [results[place] for place in places]
         return found if convert is None else [feeding.like_feeds(convert, x) for x in found]
-
-    def pipeline(self, depth: int = 3) -> Pipeline:
-        """Runs one after another, with copies to the device, work and copies back overlapping.
-
-        See `Pipeline`; its runs have no options, time limit or stream of the caller's.
-
-        Args:
-            depth: How many runs are under way at once.
-
-        Raises:
-            InvalidArgument: The depth is no number from 1 to 64.
-        """
-        from sardonyx.api.pipeline import Pipeline
-
-        return Pipeline(self, depth)
 
 
 async def _in_a_thread(lane: RunLane, work: Callable[[], Any], flag: CancelFlag) -> Any:

@@ -12,6 +12,7 @@ from sardonyx.api.feeds import as_array, check_shared, target_of
 from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_of
 from sardonyx.api.ortvalue import OrtValue, numpy_type
 from sardonyx.api.ortvalue_vector import OrtValueVector
+from sardonyx.api.parts import runs_of
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.shown import facts
@@ -32,6 +33,7 @@ from sardonyx.runtime.storage import (
 )
 
 if TYPE_CHECKING:
+    from sardonyx.api.session_model import LoadedModel
     from sardonyx.runtime.engine import Engine
 
 
@@ -49,7 +51,8 @@ class IOBinding:
     @names_misfits
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
-        record = session._engine.record
+        self._runs = runs_of(session)
+        record = self._runs.loaded.engine.record
         self._input_info = {v.name: v for v in (*record.inputs, *record.overridable)}
         self._output_info = {v.name: v for v in record.outputs}
         self._inputs: dict[str, Any] = {}
@@ -197,7 +200,7 @@ class IOBinding:
         Raises:
             RuntimeException: One of them met data that it cannot work on.
         """
-        self._session._engine.settle()
+        self._runs.loaded.engine.settle()
 
     def get_outputs(self) -> list[OrtValue]:
         """What the last run gave, in the order of binding.
@@ -228,10 +231,10 @@ class IOBinding:
         plan = self._plan
         fed: Mapping[str, Any] = self._inputs
         if run_options is not None:
-            fed = self._session._checked(run_options).with_adapters(fed)
+            fed = self._runs.checked(run_options).with_adapters(fed)
         if fed is not self._inputs:
             plan = self._prepare({n: as_array(v, self._known_input(n)) for n, v in fed.items()})
-        elif plan is None or plan.session_engine is not self._session._engine:
+        elif plan is None or plan.loaded is not self._runs.loaded:
             plan = self._plan = self._prepare(fed)
         if run_options is None:
             self._run(plan, None, OutputPlacement(plan.targets, stream))
@@ -239,7 +242,7 @@ class IOBinding:
             with run_options.limit() as cancel, run_options.graph():
                 waits = not run_options.is_left
                 self._run(plan, cancel, OutputPlacement(plan.targets, stream, waits))
-        self._session._after_run(run_options)
+        self._runs.after_run(run_options)
 
     def run_quickly(self) -> bool:
         """`run`, if the run is a short one that is like the last; else False, and nothing is done.
@@ -250,17 +253,17 @@ class IOBinding:
             InvalidArgument: An input or every output is not bound.
         """
         plan = self._plan
-        if plan is None or plan.session_engine is not self._session._engine:
+        if plan is None or plan.loaded is not self._runs.loaded:
             plan = self._plan = self._prepare(self._inputs)
         if plan.in_place:
             if plan.quick is None or not plan.quick():
                 return False
             self._results = plan.results
             return True
-        if not self._session._is_on_host:
+        if not self._runs.loaded.is_on_host:
             found = plan.engine.run_alike(plan.feeds, plan.targets)
         elif plan.is_new:
-            found = self._session._quick_run(tuple(plan.feeds))
+            found = self._runs.quick_run(tuple(plan.feeds))
         else:
             return False
         if found is None:
@@ -269,7 +272,7 @@ class IOBinding:
         return True
 
     def _take(self, results: list[Any]) -> None:
-        named = zip(self._session._output_names, results, strict=True)
+        named = zip(self._runs.loaded.output_names, results, strict=True)
         self._results = {name: found for name, found in named if name in self._outputs}
 
     def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: OutputPlacement) -> None:
@@ -283,12 +286,13 @@ class IOBinding:
             else:
                 self._results = plan.results
                 return
-        self._session._check_stream(wanted.stream)
+        self._runs.check_stream(wanted.stream)
         self._take(plan.engine.run_to(plan.feeds, wanted, cancel))
 
     def _prepare(self, inputs: Mapping[str, Any]) -> _Plan:
         """What a run needs of the bindings, which holds until one of them changes."""
-        session_engine = self._session._engine
+        loaded = self._runs.loaded
+        session_engine = loaded.engine
         fed = tuple(v.name for v in session_engine.record.overridable if v.name in inputs)
         engine = session_engine.with_inputs(fed)
         names = [v.name for v in engine.inputs]
@@ -301,20 +305,20 @@ class IOBinding:
         check_apart(self._outputs.items())
         feeds = [inputs[n] for n in names]
         # What is not bound stays where it is.
-        unbound = None if self._session._is_on_host else engine.executable.memory_kind
-        listed = self._session._output_names  # a name may be there twice
+        unbound = None if self._runs.loaded.is_on_host else engine.executable.memory_kind
+        listed = self._runs.loaded.output_names  # a name may be there twice
         targets = [self._outputs.get(n, unbound) for n in listed]
         bound = [t for t in targets if isinstance(t, np.ndarray)]
         in_place = (
             engine.runs_in_place
-            and self._session._is_on_host
+            and self._runs.loaded.is_on_host
             and len(bound) == len(listed)
             and all(t.flags.c_contiguous and t.flags.aligned for t in bound)
             and not _overlap([f for f in feeds if isinstance(f, np.ndarray)], bound)
         )
         results = dict(zip(listed, bound, strict=True)) if in_place else {}
-        made = _Plan(session_engine, engine, feeds, targets, in_place, results)
-        if in_place and not self._session._gives_memory_back:
+        made = _Plan(loaded, engine, feeds, targets, in_place, results)
+        if in_place and not self._runs.loaded.gives_memory_back:
             made.quick = engine.prepared(feeds, bound)
         made.is_new = engine is session_engine and all(t is None for t in targets)
         return made
@@ -324,7 +328,7 @@ class IOBinding:
 class _Plan:
     """What a binding runs, and where to: as long as nothing of it is bound anew."""
 
-    session_engine: Engine
+    loaded: LoadedModel
     engine: Engine
     feeds: list[Any]
     targets: list[Tensor | MemoryKind | None]

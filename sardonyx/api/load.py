@@ -12,6 +12,7 @@ from sardonyx.api.config_keys import SESSION_KEYS
 from sardonyx.api.cuda_options import CUDA, OPTIONS, cuda_options
 from sardonyx.api.feeds import check_mapping
 from sardonyx.api.options import SessionOptions
+from sardonyx.api.parts import engine_of
 from sardonyx.api.providers import CPU, cuda_is_missing
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.spelling import nearest
@@ -110,7 +111,7 @@ def warm_up(
     """See `InferenceSession.warmup`."""
     given = {} if feeds is None else feeds
     check_mapping(given)
-    inputs: dict[str, ValueInfo] = {v.name: v for v in session._engine.inputs}
+    inputs: dict[str, ValueInfo] = {v.name: v for v in engine_of(session).inputs}
     for name in given:
         if name not in inputs:
             what = f"The model has no input {name!r}"
@@ -119,7 +120,7 @@ def warm_up(
     arrays = {name: _array(info, given.get(name)) for name, info in inputs.items()}
     for _ in range(_RUNS):
         session.run(None, arrays)
-    executable = session._engine.executable
+    executable = engine_of(session).executable
     if executable.is_settling:
         while executable.is_settling and time.perf_counter() - began <= _SEARCH_SECONDS:
             time.sleep(0.005)

@@ -17,7 +17,7 @@ from sardonyx.runtime.storage import DeviceArray
 
 if TYPE_CHECKING:
     from sardonyx.api.ortvalue import OrtValue
-    from sardonyx.api.session_facts import SessionFacts
+    from sardonyx.api.session import InferenceSession
 
 #: The most characters of one text that are shown.
 _MOST = 4000
@@ -42,7 +42,7 @@ class MemoryUse(dict[str, Any]):
         return _table(("", "held"), _memory_rows(self), numbers={1})
 
 
-def session_html(session: SessionFacts) -> str:
+def session_html(session: InferenceSession) -> str:
     """A session: its kernels in a sentence, providers, inputs and outputs."""
     summary = session.explain().partition("\n")[0]
     rows = [

@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.api import feeds as feeding
+from sardonyx.api.parts import async_runs_of, runs_of
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.base.log import get_logger
 from sardonyx.runtime.async_runs import AsyncRun
@@ -18,6 +19,7 @@ from sardonyx.runtime.storage import OutputPlacement
 
 if TYPE_CHECKING:
     from sardonyx.api.async_runs import AsyncRuns
+    from sardonyx.api.session import InferenceSession
 
 _logger = get_logger("pipeline")
 #: More runs at once than any device has use for.
@@ -72,15 +74,15 @@ class Pipeline:
         InvalidArgument: The depth is no number from 1 to 64.
     """
 
-    def __init__(self, session: AsyncRuns, depth: int = 3) -> None:
+    def __init__(self, session: InferenceSession, depth: int = 3) -> None:
         if not isinstance(depth, int) or not 1 <= depth <= _MOST:
             what = "The depth is not possible"
             raise InvalidArgument(
                 message("pipeline", what, expected=f"1 to {_MOST}", got=repr(depth))
             )
-        self._session = session
+        self._session, self._runs = session, runs_of(session)
         # Faults of runs that have happened already would come before the results of earlier ones.
-        self._depth = depth if session._engine.is_asynchronous else 1
+        self._depth = depth if self._runs.loaded.engine.is_asynchronous else 1
         self._copy_streams: Any = None
         self._is_kept = False
         self._rows: list[_Row] = []
@@ -124,7 +126,7 @@ class Pipeline:
                 targets of a run overlap; or the `with` block has ended before the row.
         """
         row = _Row()
-        return Results(self._session, row.flag, self._results(row, tiles, into))
+        return Results(async_runs_of(self._session), row.flag, self._results(row, tiles, into))
 
     def _results(
         self, row: _Row, tiles: Iterable[Any], into: Iterable[Any] | None
@@ -161,11 +163,11 @@ class Pipeline:
             copy_streams.close()
 
     def _start(self, tile: Any, target: Any, row: _Row) -> _Given:
-        session = self._session
-        engine, given = session._fed(self._named(tile))
+        loaded = self._runs.loaded
+        engine, given = self._runs.fed(self._named(tile))
         asked = self._asked(target)
-        targets = feeding.targets(asked, session._engine.record.outputs)
-        if session._is_on_host:
+        targets = feeding.targets(asked, loaded.engine.record.outputs)
+        if loaded.is_on_host:
             results = engine.run_to(given, OutputPlacement(targets), row.flag)
             return _Given(AsyncRun(results), targets, asked)
         if reads_written(given, (x for run in row.runs for x in run.targets)):
@@ -174,13 +176,13 @@ class Pipeline:
         if self._copy_streams is None:
             from sardonyx.cuda.run.copy_streams import CopyStreams
 
-            self._copy_streams = CopyStreams(session._kind)  # type: ignore[arg-type]  # it is no host's
+            self._copy_streams = CopyStreams(loaded.kind)  # type: ignore[arg-type]  # it is no host's
         return _Given(self._copy_streams.start(engine, given, targets, row.flag), targets, asked)
 
     def _named(self, tile: Any) -> Mapping[str, Any]:
         if isinstance(tile, Mapping):
             return tile
-        names = [v.name for v in self._session._engine.inputs]
+        names = [v.name for v in self._runs.loaded.engine.inputs]
         values = tile if isinstance(tile, tuple) else (tile,)
         if len(values) != len(names):
             what = "The number of feeds is wrong"
@@ -194,7 +196,7 @@ class Pipeline:
         if target is None:
             return None
         found = target if isinstance(target, (tuple, list)) else [target]
-        count = len(self._session._output_names)
+        count = len(self._runs.loaded.output_names)
         if len(found) != count:
             what, got = "Results need a place for each output", str(len(found))
             raise InvalidArgument(message("pipeline", what, expected=str(count), got=got))
@@ -209,9 +211,9 @@ class Results:
     """
 
     def __init__(
-        self, session: AsyncRuns, flag: CancelFlag, results: Generator[Any, None, None]
+        self, runs: AsyncRuns, flag: CancelFlag, results: Generator[Any, None, None]
     ) -> None:
-        self._session, self._flag, self._results = session, flag, results
+        self._runs, self._flag, self._results = runs, flag, results
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -231,14 +233,14 @@ class Results:
 
     async def __anext__(self) -> Any:
         """The next results."""
-        found = await self._session._in_a_thread(lambda: next(self._results, self), self._flag)
+        found = await self._runs.in_a_thread(lambda: next(self._results, self), self._flag)
         if found is self:
             raise StopAsyncIteration
         return found
 
     async def aclose(self) -> None:
         """`close`, without making the event loop wait."""
-        await self._session._in_a_thread(self.close, self._flag)
+        await self._runs.in_a_thread(self.close, self._flag)
 
 
 class _Given(AsyncRun):

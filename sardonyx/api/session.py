@@ -1,48 +1,51 @@
-"""`InferenceSession`: a model, ready to run."""
+"""`InferenceSession`: a model, ready to run.
+
+The class is the interface: its methods say what they do, and parts do it. `SessionModel` compiles
+the model; `ArrayRuns`, `ValueRuns`, `TensorCalls` and `AsyncRuns` run it; `SessionFacts` and
+`Profiling` tell of it. What is short and done often, a quick run, is done here, without a part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.api import feeds as feeding
+from sardonyx.api import tuning_results
 from sardonyx.api.arguments import check_arguments
-from sardonyx.api.async_runs import AsyncRuns
-from sardonyx.api.config_keys import SETTINGS_KEY
-from sardonyx.api.cuda_options import CUDA
-from sardonyx.api.making import make_engine
-from sardonyx.api.model_config import take_model_config
+from sardonyx.api.array_runs import PLAIN, ArrayRuns, CallOptions, call_options, tensor_of
+from sardonyx.api.assignment import OrtEpAssignedSubgraph
+from sardonyx.api.async_runs import AsyncRuns, Callback
+from sardonyx.api.devices import OrtEpDevice
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_for
+from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue
-from sardonyx.api.output_names import OutputNames
-from sardonyx.api.profiling import Profiling
-from sardonyx.api.providers import CPU, check_names, choose, preferred, streams_of
+from sardonyx.api.ortvalue_vector import OrtValueVector
+from sardonyx.api.profiling import Profiling, own_profile
+from sardonyx.api.providers import check_names
 from sardonyx.api.run_options import RunOptions
-from sardonyx.api.spelling import nearest
-from sardonyx.api.value_runs import ValueRuns
-from sardonyx.base import knobs, resources
+from sardonyx.api.session_facts import SessionFacts
+from sardonyx.api.session_model import SessionModel
+from sardonyx.api.shown import session_text
+from sardonyx.api.tensor_calls import TensorCalls
+from sardonyx.api.value_runs import Fetches, ValueRuns
+from sardonyx.base import resources
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.handlers import undisturbed
-from sardonyx.base.log import get_logger
-from sardonyx.base.notes import note
-from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.repeatable import QuickRun, not_again
-from sardonyx.runtime.storage import HOST, OutputPlacement, again, is_of_host
+from sardonyx.runtime.declared import ModelMetadata
 
 if TYPE_CHECKING:
+    from sardonyx.api.pipeline import Pipeline
+    from sardonyx.profiling.profile import Profile
+    from sardonyx.profiling.session_profile import SessionProfile
     from sardonyx.runtime.engine import Engine
-    from sardonyx.store.tuning_choices import Tuned
-
-_logger = get_logger("session")
 
 
-def _tensor_of(value: Any) -> Any:
-    return value._array if type(value) is OrtValue else value
-
-
-class InferenceSession(Profiling, AsyncRuns, ValueRuns):
+class InferenceSession:
     """A model, compiled and ready to run from any number of threads.
 
     Args:
@@ -60,6 +63,14 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
         ResourceError: The system refuses files, threads, processes, room on a disk, or access.
     """
 
+    _model: SessionModel
+    _runs: ArrayRuns
+    _values: ValueRuns
+    _calls: TensorCalls
+    _async_runs: AsyncRuns
+    _facts: SessionFacts
+    _profiling: Profiling
+
     def __init__(
         self,
         path_or_bytes: Any,
@@ -69,106 +80,38 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
         **kwargs: Any,
     ) -> None:
         check_arguments(path_or_bytes, sess_options, kwargs)
-        self._source = path_or_bytes
-        undisturbed(partial(self._begin, sess_options, providers, provider_options, kwargs))
-
-    def _begin(
-        self, given: SessionOptions | None, providers: Any, options: Any, further: dict[str, Any]
-    ) -> None:
-        with resources.named("session"):
-            self._options = SessionOptions() if given is None else given.copy()
-            with self._options.log_scope():
-                self._make(providers, options, given or self._options, further)
+        make = partial(self._make, path_or_bytes, sess_options, kwargs)
+        undisturbed(partial(make, providers, provider_options))
 
     def _make(
-        self, providers: Any, provider_options: Any, given: SessionOptions, further: dict[str, Any]
+        self,
+        source: Any,
+        given: SessionOptions | None,
+        further: Mapping[str, Any],
+        providers: Any,
+        provider_options: Any,
     ) -> None:
         """Make the session; `given` are the caller's options, which may end it."""
-        if further.get("disabled_optimizers"):
-            self._options.disable_optimizers(further["disabled_optimizers"])
-        wanted = bool(further.get("read_config_from_model"))
-        take_model_config(self._source, self._options, wanted)
-        if providers is None and given.has_providers():
-            providers = given.providers_for(self._source)
-        self._start_profile()
-        providers, tuned = self._take_settings(providers, provider_options is not None)
-        self._choose(providers, provider_options)
-        self._engine = self._create(given.load_flag, tuned)
-        self._set_up()
+        with resources.named("session"):
+            own = SessionOptions() if given is None else given.copy()
+            with own.log_scope():
+                model = SessionModel(source, own, further)
+                given = own if given is None else given
+                if providers is None and given.has_providers():
+                    providers = given.providers_for(source)
+                profile = own_profile(own)
+                model.first_compile(providers, provider_options, given.load_flag)
+                self._take(model, ArrayRuns(model), profile)
 
-    def _take_settings(self, providers: Any, has_options: bool) -> tuple[Any, Tuned | None]:
-        """Providers and kernels, of a file of settings if one is named; options are filled in."""
-        path = self._options.config(SETTINGS_KEY) or knobs.get("SARDONYX_SETTINGS")
-        if not path:
-            return providers, None
-        from sardonyx.api.settings import settings_for, use
+    def _take(self, model: SessionModel, runs: ArrayRuns, profile: SessionProfile | None) -> None:
+        self._model, self._runs = model, runs
+        self._values = ValueRuns(runs)
+        self._calls = TensorCalls(runs, self._values)
+        self._async_runs = AsyncRuns(runs)
+        self._facts = SessionFacts(model)
+        self._profiling = Profiling(model, runs, profile)
 
-        settings = settings_for(path, self._source)
-        if settings is None:
-            return providers, None
-        return use(settings, self._options, providers, has_options=has_options)
-
-    def _choose(self, providers: Any, provider_options: Any) -> None:
-        may_fall_back = self._options.config("session.disable_cpu_ep_fallback") != "1"
-        self._providers = choose(providers, provider_options, may_fall_back=may_fall_back)
-        self._streams = streams_of(providers, provider_options)
-
-    def _create(self, cancel: CancelFlag | None = None, tuned: Tuned | None = None) -> Engine:
-        used = preferred(self._providers)
-        idle = {name: given for name, given in self._providers.items() if name not in used}
-        for name in idle:
-            note(f"the provider {name}", f"{CPU} is named before it, and runs all of a model")
-        engine = make_engine(self._source, self._options, used, cancel, tuned)
-        if CUDA not in used and knobs.get("SARDONYX_NVTX"):
-            note("SARDONYX_NVTX", "the session runs on the processor, whose kernels have no ranges")
-        self._providers = {**used, **idle}
-        return engine
-
-    def _tune(self, tuned: Tuned) -> None:
-        self._engine = self._create(tuned=tuned)
-        self._set_up()
-
-    def _set_up(self) -> None:
-        record = self._engine.record
-        self._names = tuple(v.name for v in record.inputs)
-        self._output_names = [v.name for v in record.outputs]
-        self._asked = OutputNames(self._output_names)
-        self._every = list(range(len(self._output_names)))
-        self._run = self._engine.run
-        self._input_count = len(self._names)
-        self._kind = self._engine.executable.memory_kind
-        self._is_on_host = self._kind is HOST
-        self._gives_memory_back = self._is_on_host and not self._options.enable_cpu_mem_arena
-        self._follow_engine()
-        self._choose_run()
-        used = {
-            f"{v.name}.{axis}" if d is None else d
-            for v in (*record.inputs, *record.overridable)
-            for axis, d in enumerate(v.shape)
-        }
-        for name in self._options.free_dimension_overrides:
-            if name not in used:
-                text = "No dimension of an input is called %r: its size has no effect. %s"
-                _logger.warning(text, name, nearest(name, {d for d in used if isinstance(d, str)}))
-        denoted = {d.lower() for d in record.denotations}
-        for name in self._options.denoted_sizes:
-            if name.lower() not in denoted:
-                text = "No dimension of an input stands for %r: its size has no effect. %s"
-                _logger.warning(text, name, nearest(name, record.denotations))
-
-    def _choose_run(self) -> None:
-        slow = self._gives_memory_back
-        self._quick_run: QuickRun = not_again if slow else self._engine.quick_run
-        # What stays on a device. Its quick way notes nothing.
-        is_recorded = self._tap is not None and self._tap.is_open
-        kept = not_again if slow or is_recorded else self._engine.run_alike
-        self._run_alike = self._quick_run if self._is_on_host else kept
-        engine, not_here = self._engine, slow or self._is_on_host
-        self._fetch_alike: QuickRun = not_again if not_here else engine.fetch_alike
-        self._leave_alike: QuickRun = not_again if not_here else engine.leave_alike
-        self._tensors_alike = not_again if not_here or is_recorded else engine.tensors_alike
-
-    # -- running ------------------------------------------------------------------------------
+    # -- running --------------------------------------------------------------------------------
 
     def run(
         self,
@@ -207,166 +150,166 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
             TimedOut: The run took longer than it may.
             OutOfMemory: The run needs more memory than the session may have.
         """
-        main, places = self._engine, None
+        runs = self._runs
+        loaded, places = runs.loaded, None
+        main = loaded.engine
         if output_names is not None:
-            main, places = self._chosen(output_names)
-        if out is not None or (main is not self._engine and not self._is_on_host):
-            return self._run_into(main, input_feed, places, out, run_options, timeout, stream)
-        if run_options is not None:
-            input_feed = self._checked(run_options).with_adapters(input_feed)
-            fetches = run_options.only_execute_path_to_fetches and main is self._engine
-            if fetches and places and self._is_on_host:
-                main, places = self._for_outputs(places)
-        elif timeout is None and stream is None and main is self._engine:
-            names = self._names
+            main, places = runs.chosen(output_names)
+        call = PLAIN
+        if run_options is not None or timeout is not None or stream is not None or out is not None:
+            call = call_options((run_options, timeout, stream, out))
+        elif main is loaded.engine:
+            names = loaded.names
             if type(input_feed) is dict and len(input_feed) == len(names):
                 found = None
-                if self._is_on_host:
-                    found = self._quick_run(tuple(map(input_feed.get, names)))
+                if loaded.is_on_host:
+                    found = runs.quick_run(tuple(map(input_feed.get, names)))
                 elif places is None:
-                    found = self._fetch_alike(tuple(map(_tensor_of, map(input_feed.get, names))))
+                    found = runs.fetch_alike(tuple(map(tensor_of, map(input_feed.get, names))))
                 if found is not None:
                     return found if places is None else [found[k] for k in places]
-        if not self._is_on_host and (places is not None or stream is not None):
-            chosen = self._every if places is None else places
-            return self._run_to(input_feed, chosen, None, run_options, timeout, stream)
-        self._check_stream(stream)
-        run = self._run if main is self._engine else main.run
-        given = feeding.plain(self._names, input_feed)
-        if given is None:
-            engine, given = self._sorted_feeds(input_feed, main)
-            run = engine.run
-        if run_options is None and timeout is None:
-            results = run(given)
-        else:
-            options = run_options or RunOptions()
-            with options.limit(timeout) as cancel, options.graph():
-                results = run(given, cancel)
-        if self._gives_memory_back or run_options is not None:
-            self._after_run(run_options)
-        return results if places is None else [results[k] for k in places]
+        return runs.run_chosen(main, places, input_feed, call)
 
-    def _run_to(
+    def run_with_ort_values(
         self,
-        feeds: Mapping[str, Any],
-        places: list[int],
-        target: Any,
-        run_options: RunOptions | None,
-        timeout: float | None,
-        stream: Any,
-    ) -> list[Any]:
-        """The outputs at `places`, each in the memory `target`; the others stay on the device."""
-        if run_options is not None:
-            feeds = self._checked(run_options).with_adapters(feeds)
-        engine, given = self._fed(feeds)
-        targets = [self._kind] * len(self._output_names)
-        for place in places:
-            targets[place] = target
-        if run_options is None and timeout is None:
-            results = engine.run_to(given, OutputPlacement(targets, stream))
-        else:
-            options = run_options or RunOptions()
-            wanted = OutputPlacement(targets, stream, target is None or not options.is_left)
-            with options.limit(timeout) as cancel, options.graph():
-                results = engine.run_to(given, wanted, cancel)
-            self._after_run(run_options)
-        return [results[k] for k in places]
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+        *,
+        stream: Any = None,
+    ) -> list[OrtValue]:
+        """`run`, with handles in place of arrays; results stay on the session's device.
 
-    def _run_into(
-        self,
-        main: Engine,
-        feeds: Mapping[str, Any],
-        places: list[int] | None,
-        out: Sequence[Any] | None,
-        run_options: RunOptions | None,
-        timeout: float | None,
-        stream: Any,
-        target: Any = None,
-    ) -> list[Any]:
-        """The outputs of an engine at `places`, in memory of the caller or else in `target`."""
-        infos = main.record.outputs
-        places = list(range(len(infos))) if places is None else places
-        held = feeding.targets(out, [infos[k] for k in places])
-        given = [target if mine is None else mine for mine in held]
-        found = self._run_places(main, feeds, places, given, run_options, timeout, stream)
-        return feeding.given_back(found, held, out)
+        With the run-config entry `disable_synchronize_execution_providers` the run may be under way
+        when this returns: what uses the results later waits for it, on the device.
+        """
+        runs = self._runs
+        loaded, places = runs.loaded, None
+        main = loaded.engine
+        if output_names is not None:
+            main, places = runs.chosen(output_names)
+        if stream is None and main is loaded.engine:
+            quick: list[OrtValue] | None = None
+            if run_options is None:
+                quick = self._values.quick_values(input_dict_ort_values, runs.run_alike)
+            elif type(run_options) is RunOptions and run_options.only_leaves:
+                quick = self._values.quick_values(input_dict_ort_values, runs.leave_alike)
+            if quick is not None:
+                return quick if places is None else [quick[k] for k in places]
+        call = PLAIN
+        if run_options is not None or stream is not None:
+            call = call_options((run_options, None, stream, None))
+        return self._values.run(main, places, output_names, input_dict_ort_values, call)
 
-    def _run_places(
+    @names_misfits
+    def run_with_ortvaluevector(
         self,
-        main: Engine,
-        feeds: Mapping[str, Any],
-        places: list[int],
-        targets: Sequence[Any],
         run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[str | OrtDevice | OrtMemoryInfo],
+    ) -> None:
+        """Run, with lists of values.
+
+        Args:
+            run_options: As of `run`.
+            feed_names: Names of the inputs.
+            feeds: A value for each.
+            fetch_names: Names of the outputs; none for all.
+            fetches: Gets the outputs; or has a value for each already, which is written to.
+            fetch_devices: Where each new output is to lie.
+
+        Raises:
+            InvalidArgument: Lists that belong together are not equally long, fetches overlap, or
+                as `run` does.
+        """
+        wanted = Fetches(fetch_names, fetches, fetch_devices)
+        self._values.run_vectors(CallOptions(run_options), feed_names, feeds, wanted)
+
+    def run_with_iobinding(
+        self, iobinding: Any, run_options: RunOptions | None = None, *, stream: Any = None
+    ) -> None:
+        """Run with the memory that a binding names, in a stream if there is one.
+
+        Raises:
+            InvalidArgument: The binding is another session's, or an input is not bound.
+        """
+        try:
+            is_own = iobinding._session is self
+        except AttributeError:
+            is_own = False
+        if not is_own:
+            raise InvalidArgument(
+                message("run_with_iobinding", "The binding is not one of this session's")
+            )
+        if run_options is not None or stream is not None or not iobinding.run_quickly():
+            iobinding.run(run_options, stream=stream)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | Mapping[str, Any] | None,
+        input_feed: Mapping[str, Any] | None = None,
+        callback: Callable[[list[Any], Any, str], None] | None = None,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+        *,
+        out: Sequence[Any] | None = None,
         timeout: float | None = None,
         stream: Any = None,
-    ) -> list[Any]:
-        """The outputs of an engine at `places`, each in the memory that `targets` has for it."""
-        options = run_options or RunOptions()
-        engine, given = self._sorted_feeds(self._checked(options).with_adapters(feeds), main)
-        self._check_stream(stream)
-        unread = None if self._is_on_host else main.executable.memory_kind
-        into: list[Any] = [unread] * len(main.record.outputs)
-        first = dict(zip(reversed(places), reversed(targets), strict=True))
-        for place, target in first.items():
-            into[place] = target
-        is_once = len(first) == len(places)
-        # Whoever gets an array of NumPy's reads it at once.
-        waits = not (options.is_left and is_once) or any(map(is_of_host, into))
-        with options.limit(timeout) as cancel, options.graph():
-            results = engine.run_to(given, OutputPlacement(into, stream, waits), cancel)
-        self._after_run(run_options)
-        if is_once:
-            return [results[k] for k in places]
-        found = []
-        for number, (k, target) in enumerate(zip(places, targets, strict=True)):
-            is_first = places.index(k) == number
-            name = main.record.outputs[k].name
-            found.append(results[k] if is_first else again(name, target, results[k]))
-        return found
+    ) -> Any:
+        """Run while the caller goes on.
 
-    def _fed(self, feeds: Mapping[str, Any]) -> tuple[Engine, list[Any]]:
-        """Feeds in order, and the engine to run."""
-        given = feeding.plain(self._names, feeds)
-        return self._sorted_feeds(feeds) if given is None else (self._engine, given)
+        With a callback: in another thread; `callback(results, user_data, error_text)` gets what
+        `run` gives. Without one what is returned can be awaited:
+        `await session.run_async({"x": x})`, or with names of outputs first. On a device no thread
+        is held meanwhile: the device itself wakes the event loop. Runs that are awaited at the same
+        time work in streams of their own. On the processor threads of the package do it: 16 at most
+        for one session, 64 for all, called `sardonyx-run`; further runs wait.
 
-    def _sorted_feeds(
-        self, feeds: Mapping[str, Any], main: Engine | None = None
-    ) -> tuple[Engine, list[Any]]:
-        """Feeds that are not plain arrays for exactly the inputs, and the engine to run."""
-        feeding.check_mapping(feeds)
-        main = main or self._engine
-        fed = tuple(v.name for v in main.record.overridable if v.name in feeds)
-        engine = main.with_inputs(fed)
-        return engine, feeding.in_order(engine.inputs, feeds, main.record.overridable)
+        Who cancels what awaits a run ends the run, as `terminate` of its options would: one that
+        has not begun never does; one that has ends within milliseconds, and is waited for, so that
+        its feeds and `out` are the caller's again. After 1 s (a function of Python may be in its
+        way) it is left behind, with a warning in the log.
 
-    def _for_outputs(self, places: list[int]) -> tuple[Engine, list[int]]:
-        """The engine that computes these outputs alone, and where they are among its own."""
-        wanted = sorted(set(places))
-        engine = self._engine.with_outputs(tuple(self._output_names[k] for k in wanted))
-        if engine is self._engine:
-            return engine, places
-        return engine, [wanted.index(k) for k in places]
+        Args:
+            output_names: Which outputs; None for all. Feeds may stand here, with names left out.
+            input_feed: As `run` takes them. They must not change before the run is over. If one is
+                missing, that is an error at once; other errors come with the run.
+            callback: Gets the results.
+            user_data: Is passed to it.
+            run_options: As of `run`.
+            out: As of `run`.
+            timeout: As of `run`.
+            stream: As of `run`.
 
-    def _chosen(self, names: Sequence[str]) -> tuple[Engine, list[int] | None]:
-        """What gives these outputs, or inner values, and where they are among what it gives."""
-        known = self._asked.known(names)
-        if known is not None:
-            return self._engine, known[0]
-        are_names = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
-        unknown = set(names) - set(self._output_names) if are_names else None
-        if not unknown:
-            return self._engine, self._asked.places(names)
-        listed = tuple(dict.fromkeys(names))
-        try:
-            engine = self._engine.with_inner(listed)
-        except InvalidArgument as error:
-            missing = [n for n in names if repr(n) in str(error)] or sorted(unknown)
-            advice = nearest(missing[0], self._output_names)
-            raise InvalidArgument(f"{error} {advice}".rstrip()) from None
-        if engine is None:
-            return self._engine, self._asked.places(names)
-        return engine, [listed.index(n) for n in names]
+        Returns:
+            None; or what gives, awaited, NumPy arrays, or arrays of the library whose arrays are
+            fed, on the session's device.
+
+        Raises:
+            InvalidArgument: A feed is missing, the options are none or name memory that the session
+                does not have, the callback is no function, or there is a stream on the processor.
+        """
+        told = None if callback is None else Callback(callback, user_data)
+        call = CallOptions(run_options, timeout, stream, out)
+        return self._async_runs.begin(output_names, input_feed, told, call)
+
+    def pipeline(self, depth: int = 3) -> Pipeline:
+        """Runs one after another, with copies to the device, work and copies back overlapping.
+
+        See `Pipeline`; its runs have no options, time limit or stream of the caller's.
+
+        Args:
+            depth: How many runs are under way at once.
+
+        Raises:
+            InvalidArgument: The depth is no number from 1 to 64.
+        """
+        from sardonyx.api.pipeline import Pipeline
+
+        return Pipeline(self, depth)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with inputs in order or by name; one output comes alone, several as a tuple.
@@ -375,47 +318,41 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
         torch for tensors of torch, `OrtValue`s for those, NumPy arrays otherwise. Where torch or
         cupy captures its current stream, the run becomes part of that graph.
         """
-        if len(args) > self._input_count:
-            raise InvalidArgument(
-                message(
-                    "call", "Too many inputs", expected=str(self._input_count), got=str(len(args))
-                )
-            )
-        tensors = args
-        if kwargs and not args and len(kwargs) == self._input_count:
-            tensors = tuple(map(kwargs.get, self._names))
-        if len(tensors) == self._input_count and tensors and type(tensors[0]) is not OrtValue:
-            results = self._tensors_alike(tensors)
+        runs = self._runs
+        loaded = runs.loaded
+        if args and not kwargs and len(args) == len(loaded.names):
+            results = None
+            if type(args[0]) is OrtValue:
+                feeds = dict(zip(loaded.names, args, strict=True))
+                results = self._values.quick_values(feeds, runs.run_alike)
+            elif not loaded.is_on_host:
+                results = runs.tensors_alike(args)
             if results is not None:
                 return results[0] if len(results) == 1 else tuple(results)
-        feeds = dict(zip(self._names, args, strict=False)) | kwargs
-        if args and type(args[0]) is OrtValue:
-            values = self._quick_values(feeds, self._run_alike)
-            if values is not None:
-                return values[0] if len(values) == 1 else tuple(values)
-        convert = feeding.converter(feeds.values())
-        if convert is None:
-            results = self.run(None, feeds)
-        else:
-            stream, found = None, None
-            if not self._is_on_host:
-                follows = self._engine.executable.follows_tensors
-                stream = feeding.stream_of(feeds.values(), self._kind.number, follows=follows)
-                engine, given = self._fed(feeds)
-                if engine is self._engine:
-                    feeds = dict(zip(self._names, given, strict=True))
-                    found = self._run_alike(tuple(given)) if stream is None else None
-            if found is None:
-                found = self._run_to(feeds, self._every, self._kind, None, None, stream)
-            results = [feeding.like_feeds(convert, x) for x in found]
-        return results[0] if len(results) == 1 else tuple(results)
+        return self._calls.call(args, kwargs)
 
-    def memory(self) -> dict[str, Any]:
-        """What the session holds, in bytes: weights, intermediate values, arenas of its device."""
-        from sardonyx.api.notebook import MemoryUse
-        from sardonyx.runtime.explain import memory
+    def io_binding(self) -> Any:
+        """A new binding of inputs and outputs to memory."""
+        from sardonyx.api.iobinding import IOBinding
 
-        return MemoryUse(memory(self._engine))
+        return IOBinding(self)
+
+    @names_misfits
+    def create_ortvalue_from_shape_and_type(
+        self,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str | OrtDevice | OrtMemoryInfo = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+        memory_info: OrtMemoryInfo | None = None,
+    ) -> OrtValue:
+        """New memory, contents undefined; on the session's device from its own arena.
+
+        Arguments and errors are those of `OrtValue.ortvalue_from_shape_and_type`.
+        """
+        memory = memory_for(memory_info, device_type, device_id, vendor_id)
+        return self._values.new(memory, shape, element_type)
 
     def warmup(self, feeds: Mapping[str, Any] | None = None) -> float:
         """Have ready what first runs would make: memory, graphs, plans and algorithms of libraries.
@@ -435,15 +372,115 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
 
         return warm_up(self, feeds)
 
-    def trim(self) -> None:
-        """Give back what is held between runs: the next one takes it again."""
-        self._engine.trim()
+    # -- inputs, outputs and devices ------------------------------------------------------------
 
-    def io_binding(self) -> Any:
-        """A new binding of inputs and outputs to memory."""
-        from sardonyx.api.iobinding import IOBinding
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs that a run must be given."""
+        return self._facts.inputs()
 
-        return IOBinding(self)
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs that a run gives."""
+        return self._facts.outputs()
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers that the file lists as inputs, too."""
+        return self._facts.overridable()
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the file says about itself."""
+        return self._model.engine.record.metadata
+
+    def get_session_options(self) -> SessionOptions:
+        """The options that the session was made with."""
+        return self._model.options
+
+    def get_providers(self) -> list[str]:
+        """The execution providers in use."""
+        return list(self._model.providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Their options."""
+        return {name: dict(options) for name, options in self._model.providers.items()}
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Where each input is wanted."""
+        return self._facts.input_memory_infos()
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Where each output lies."""
+        return self._facts.output_memory_infos()
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """The device of each input."""
+        return self._facts.input_devices()
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Which nodes of the file each provider has.
+
+        Raises:
+            Fail: The session-config entry that asks for it is not set.
+        """
+        return self._facts.assigned_subgraphs()
+
+    @property
+    def inputs_meta(self) -> list[NodeArg]:
+        """The same as `get_inputs()`."""
+        return self.get_inputs()
+
+    @property
+    def outputs_meta(self) -> list[NodeArg]:
+        """The same as `get_outputs()`."""
+        return self.get_outputs()
+
+    @property
+    def overridable_initializers(self) -> list[NodeArg]:
+        """The same as `get_overridable_initializers()`."""
+        return self.get_overridable_initializers()
+
+    @property
+    def model_meta(self) -> ModelMetadata:
+        """The same as `get_modelmeta()`."""
+        return self.get_modelmeta()
+
+    @property
+    def input_meminfos(self) -> list[OrtMemoryInfo]:
+        """The same as `get_input_memory_infos()`."""
+        return self.get_input_memory_infos()
+
+    @property
+    def output_meminfos(self) -> list[OrtMemoryInfo]:
+        """The same as `get_output_memory_infos()`."""
+        return self.get_output_memory_infos()
+
+    @property
+    def input_epdevices(self) -> list[OrtEpDevice]:
+        """The same as `get_input_epdevices()`."""
+        return self.get_input_epdevices()
+
+    @property
+    def session_options(self) -> SessionOptions:
+        """The same as `get_session_options()`."""
+        return self._model.options
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds by phase of making the session."""
+        return dict(self._model.engine.timings)
+
+    @names_misfits
+    def explain(self, *, verbose: bool = False) -> str:
+        """What a run does: kernels with the nodes they compute, copies, memory, other plans.
+
+        Args:
+            verbose: Add sizes, buffers, conditions and phases of loading.
+        """
+        return self._facts.explained(verbose)
+
+    def memory(self) -> dict[str, Any]:
+        """What the session holds, in bytes: weights, intermediate values, arenas of its device."""
+        return self._facts.memory()
+
+    # -- how runs are done ----------------------------------------------------------------------
 
     @names_misfits
     def set_providers(
@@ -457,12 +494,131 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
             InvalidArgument: There is no provider of a name; the session stays what it was.
         """
         check_names(providers)
-        self._choose(providers, provider_options)
-        self._engine = self._create()
-        self._set_up()
+        self._model.compile(providers, provider_options)
+        self._profiling.follow_engine()
+
+    def get_tuning_results(self) -> list[dict[str, Any]]:
+        """Which kernels are computed otherwise than the cost model would; [] if nothing was tuned.
+
+        One entry for each provider, as in onnxruntime: `ep`, its name; `results`, by structure of
+        kernel the numbers that differ; `validators`, what they hold for. See SARDONYX_TUNE.
+        """
+        return tuning_results.written(self._model.engine.tuned)
+
+    def set_tuning_results(
+        self, results: list[dict[str, Any]], *, error_on_invalid: bool = False
+    ) -> None:
+        """Make the session anew, with kernels as `get_tuning_results` said somewhere else.
+
+        Args:
+            results: What `get_tuning_results` gave. Entries of other providers are left out.
+            error_on_invalid: Whether results for another machine or version are an error; else a
+                warning says that they are not used.
+
+        Raises:
+            InvalidArgument: They are no results of tuning.
+            Fail: They do not fit, and `error_on_invalid` is set.
+        """
+        tuned = tuning_results.read(results, error_on_invalid)
+        if tuned is not None:
+            self._model.tune(tuned)
+            self._profiling.follow_engine()
+
+    @names_misfits
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """No provider of the package has such options.
+
+        Raises:
+            InvalidArgument: Always, unless there are none.
+        """
+        if options:
+            where = ", ".join(self._model.providers)
+            raise InvalidArgument(message(where, f"There are no dynamic options {list(options)}"))
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Forget the graphs of a device that runs with this `gpu_graph_id` became.
+
+        Raises:
+            InvalidArgument: It is no number.
+        """
+        self._facts.release_graphs(graph_annotation_id)
+
+    def trim(self) -> None:
+        """Give back what is held between runs: the next one takes it again."""
+        self._model.engine.trim()
+
+    def enable_fallback(self) -> None:
+        """No run falls back: who computes what is settled when the session is made."""
+
+    def disable_fallback(self) -> None:
+        """No run falls back: who computes what is settled when the session is made."""
+
+    # -- profiles -------------------------------------------------------------------------------
+
+    @contextmanager
+    def profile(self) -> Iterator[Profile]:
+        """Record the runs that any thread makes in a `with` block.
+
+        `with session.profile() as p: session.run(...)`, then `p.table()` or `p.save(path)`. Runs
+        are a few per cent slower meanwhile, and as fast as ever afterwards.
+        """
+        with self._profiling.profile() as found:
+            yield found
+
+    def end_profiling(self) -> str:
+        """Write the profile that `SessionOptions.enable_profiling` asked for.
+
+        Returns:
+            The file's path; "" if there is no profile, or it was written before.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        return self._profiling.end()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When the session's profile began, in nanoseconds since 1970; 0 if there is none."""
+        return self._profiling.start_ns
+
+    # -- what clients ask of onnxruntime's own fields -------------------------------------------
+
+    @property
+    def _sess(self) -> Any:
+        from sardonyx.api.compiled import CompiledSession
+
+        return CompiledSession(self)
+
+    @property
+    def _sess_options(self) -> SessionOptions:
+        return self._model.options
+
+    @property
+    def _providers(self) -> dict[str, dict[str, str]]:
+        return self._model.providers
+
+    @property
+    def _model_path(self) -> str | None:
+        source = self._model.source
+        return os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+
+    @property
+    def _model_bytes(self) -> bytes | None:
+        source = self._model.source
+        return source if isinstance(source, bytes) else None
+
+    @property
+    def _engine(self) -> Engine:
+        """What runs the model, for who inspects a session; the package has `parts.engine_of`."""
+        return self._model.engine
+
+    def __repr__(self) -> str:
+        return session_text(self)
+
+    def _repr_html_(self) -> str:
+        from sardonyx.api.notebook import session_html
+
+        return session_html(self)
 
     def __reduce__(self) -> Any:
-        return (
-            InferenceSession,
-            (self._source, self._options, list(self._providers.items())),
-        )
+        model = self._model
+        return InferenceSession, (self._model.source, model.options, list(model.providers.items()))

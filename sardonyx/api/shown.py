@@ -26,15 +26,15 @@ def facts(shown: object, *texts: str) -> str:
 def session_text(session: Any) -> str:
     """A session's model, its inputs and outputs, and the providers that it runs on."""
     own: Mapping[str, Any] = session.__dict__
-    if "_engine" not in own:
+    if "_model" not in own:
         return facts(session, "without a model")
-    record = own["_engine"].record
-    source = own["_source"]
+    model = own["_model"]
+    record, source = model.engine.record, model.source
     name = os.path.basename(source) if isinstance(source, (str, os.PathLike)) else ""
     title = shortened(os.fsdecode(name) or record.metadata.graph_name) or "model"
     inputs, outputs = len(record.inputs), len(record.outputs)
     ports = f"{counted(inputs, 'input')}, {counted(outputs, 'output')}"
-    return facts(session, f"{title}: {ports}", *own["_providers"])
+    return facts(session, f"{title}: {ports}", *model.providers)
 
 
 def options_text(options: Any, defaults: Mapping[str, Any], parts: Mapping[str, str]) -> str:

@@ -1,16 +1,15 @@
-"""Runs with handles of tensors in place of arrays, and with bindings to memory."""
+"""Runs with handles of tensors in place of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sardonyx.api import feeds as feeding
-from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_for, memory_of
+from sardonyx.api.array_runs import ArrayRuns, CallOptions
+from sardonyx.api.memory import OrtDevice, OrtMemoryInfo, memory_of
 from sardonyx.api.ortvalue import OrtValue, numpy_type
 from sardonyx.api.ortvalue_vector import OrtValueVector
-from sardonyx.api.run_options import RunOptions
-from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.growable_values import GrownView
 from sardonyx.runtime.overlaps import check_apart
@@ -18,69 +17,55 @@ from sardonyx.runtime.repeatable import QuickRun
 from sardonyx.runtime.storage import MemoryKind
 
 if TYPE_CHECKING:
-    from sardonyx.api.output_names import OutputNames
     from sardonyx.runtime.engine import Engine
 
 
+class Fetches(NamedTuple):
+    """Outputs that are asked for by lists: names, values, and where new values are to lie."""
+
+    names: Sequence[str]
+    values: OrtValueVector
+    devices: Sequence[str | OrtDevice | OrtMemoryInfo]
+
+
 class ValueRuns:
-    """The part of `InferenceSession` that takes and gives `OrtValue`s."""
+    """The part of `InferenceSession` that takes and gives `OrtValue`s.
 
-    run: Callable[..., list[Any]]
-    _names: tuple[str, ...]
-    _input_count: int
-    _every: list[int]
-    _output_names: list[str]
-    _kind: MemoryKind
-    _is_on_host: bool
-    _run_alike: QuickRun
-    _leave_alike: QuickRun
-    _engine: Engine
-    _chosen: Callable[[Sequence[str]], tuple[Engine, list[int] | None]]
-    _asked: OutputNames
-    _run_to: Callable[..., list[Any]]
-    _run_places: Callable[..., list[Any]]
+    Args:
+        runs: With arrays.
+    """
 
-    def run_with_ort_values(
+    def __init__(self, runs: ArrayRuns) -> None:
+        self._runs = runs
+
+    def run(
         self,
+        main: Engine,
+        places: list[int] | None,
         output_names: Sequence[str] | None,
-        input_dict_ort_values: Mapping[str, OrtValue],
-        run_options: RunOptions | None = None,
-        *,
-        stream: Any = None,
+        values: Mapping[str, OrtValue],
+        call: CallOptions,
     ) -> list[OrtValue]:
-        """`run`, with handles in place of arrays; results stay on the session's device.
-
-        With the run-config entry `disable_synchronize_execution_providers` the run may be under way
-        when this returns: what uses the results later waits for it, on the device.
-        """
-        main, places = self._engine, None
-        if output_names is not None:
-            main, places = self._chosen(output_names)
-        if stream is None and main is self._engine:
-            quick: list[OrtValue] | None = None
-            if run_options is None:
-                quick = self._quick_values(input_dict_ort_values, self._run_alike)
-            elif type(run_options) is RunOptions and run_options.only_leaves:
-                quick = self._quick_values(input_dict_ort_values, self._leave_alike)
-            if quick is not None:
-                return quick if places is None else [quick[k] for k in places]
-        feeding.check_mapping(input_dict_ort_values)
-        given = _arrays(input_dict_ort_values)
-        if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
-            found = self.run(output_names, given, run_options, stream=stream)
+        """The outputs of an engine at `places`, in the way that is there for all values."""
+        feeding.check_mapping(values)
+        given = _arrays(values)
+        runs, loaded = self._runs, self._runs.loaded
+        if loaded.is_on_host and not any(type(x) is GrownView for x in given.values()):
+            found = runs.run_chosen(main, places, given, call)
         else:
-            if main is not self._engine:  # inner values stay where they are: refused by name
-                places = self._asked.places(output_names)
-            chosen = self._every if places is None else places
-            found = self._run_to(given, chosen, self._kind, run_options, None, stream)
+            if main is not loaded.engine:  # inner values stay where they are: refused by name
+                places = loaded.asked.places(output_names)
+            chosen = loaded.every if places is None else places
+            found = runs.run_to(chosen, loaded.kind, given, call)
         return [OrtValue(a) for a in found]
 
-    def _quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
+    def quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
         """The outputs, if `run` does it quickly and the values are plain."""
-        if type(values) is not dict or len(values) != self._input_count:
+        names = self._runs.loaded.names
+        if type(values) is not dict or len(values) != len(names):
             return None
         given = []
-        for name in self._names:
+        for name in names:
             value = values.get(name)
             if type(value) is not OrtValue:
                 return None
@@ -92,36 +77,25 @@ class ValueRuns:
                 value._array = array
         return found
 
-    @names_misfits
-    def run_with_ortvaluevector(
+    def run_vectors(
         self,
-        run_options: RunOptions | None,
+        call: CallOptions,
         feed_names: Sequence[str],
         feeds: Sequence[OrtValue],
-        fetch_names: Sequence[str],
-        fetches: OrtValueVector,
-        fetch_devices: Sequence[str | OrtDevice | OrtMemoryInfo],
+        wanted: Fetches,
     ) -> None:
-        """Run, with lists of values.
-
-        Args:
-            run_options: As of `run`.
-            feed_names: Names of the inputs.
-            feeds: A value for each.
-            fetch_names: Names of the outputs; none for all.
-            fetches: Gets the outputs; or has a value for each already, which is written to.
-            fetch_devices: Where each new output is to lie.
+        """See `InferenceSession.run_with_ortvaluevector`.
 
         Raises:
-            InvalidArgument: Lists that belong together are not equally long, fetches overlap, or
-                as `run` does.
+            InvalidArgument: Lists that belong together are not equally long, or fetches overlap.
         """
         where = "run_with_ortvaluevector"
         _check_lengths(where, "feed", feed_names, feeds)
-        names = fetch_names or self._output_names
-        _check_lengths(where, "fetch", names, fetches or fetch_devices)
-        main, places = self._chosen(names)
-        places = self._every if places is None else places
+        loaded, fetches = self._runs.loaded, wanted.values
+        names = wanted.names or loaded.output_names
+        _check_lengths(where, "fetch", names, fetches or wanted.devices)
+        main, places = self._runs.chosen(names)
+        places = loaded.every if places is None else places
         if fetches:
             infos = [main.record.outputs[k] for k in places]
             targets: list[Any] = [
@@ -129,45 +103,14 @@ class ValueRuns:
             ]
             check_apart(zip(names, targets, strict=True))
         else:
-            targets = [memory_of(device) for device in fetch_devices]
+            targets = [memory_of(device) for device in wanted.devices]
         given = _arrays(dict(zip(feed_names, feeds, strict=True)))
-        found = self._run_places(main, given, places, targets, run_options)
+        found = self._runs.run_places(main, places, targets, given, call)
         fetches[:] = map(OrtValue, found)
 
-    def run_with_iobinding(
-        self, iobinding: Any, run_options: RunOptions | None = None, *, stream: Any = None
-    ) -> None:
-        """Run with the memory that a binding names, in a stream if there is one.
-
-        Raises:
-            InvalidArgument: The binding is another session's, or an input is not bound.
-        """
-        try:
-            is_own = iobinding._session is self
-        except AttributeError:
-            is_own = False
-        if not is_own:
-            raise InvalidArgument(
-                message("run_with_iobinding", "The binding is not one of this session's")
-            )
-        if run_options is not None or stream is not None or not iobinding.run_quickly():
-            iobinding.run(run_options, stream=stream)
-
-    @names_misfits
-    def create_ortvalue_from_shape_and_type(
-        self,
-        shape: Sequence[int],
-        element_type: Any,
-        device_type: str | OrtDevice | OrtMemoryInfo = "cpu",
-        device_id: int = 0,
-        vendor_id: int = -1,
-        memory_info: OrtMemoryInfo | None = None,
-    ) -> OrtValue:
-        """New memory, contents undefined; on the session's device from its own arena.
-
-        Arguments and errors are those of `OrtValue.ortvalue_from_shape_and_type`.
-        """
-        memory, own = memory_for(memory_info, device_type, device_id, vendor_id), self._kind
+    def new(self, memory: MemoryKind, shape: Sequence[int], element_type: Any) -> OrtValue:
+        """New memory, contents undefined; on the session's device from its own arena."""
+        own = self._runs.loaded.kind
         if (memory.memory_name, memory.number) == (own.memory_name, own.number):
             memory = own
         return OrtValue(memory.empty(tuple(map(int, shape)), numpy_type(element_type)))

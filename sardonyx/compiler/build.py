@@ -339,9 +339,10 @@ def _log_host(compiled: Compiled) -> None:
 
 
 def _metadata(graph: Graph) -> ModelMetadata:
+    header = graph.header
     return ModelMetadata(
-        graph.producer_name, graph.name, graph.domain, graph.model_doc_string, graph.doc_string,
-        graph.model_version, dict(graph.metadata),
+        header.producer_name, graph.name, header.domain, header.doc_string, graph.doc_string,
+        header.model_version, dict(graph.metadata),
     )  # fmt: skip
 
 

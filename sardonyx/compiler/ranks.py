@@ -33,7 +33,7 @@ from sardonyx.ir.node import Node
 from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
 from sardonyx.ops.core.registry import record_of, where
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.fed_ranks import FedShape
 
@@ -407,7 +407,7 @@ def outputs_of_unranked(
         trial = graph.clone()
         give(trial, facts)
         try:
-            optimise(trial, level, sizes=numbers, after="infer shapes")
+            optimise(trial, level, sizes=numbers, look=PassLook(after="infer shapes"))
         except (InvalidGraph, errors.NotImplemented) as reason:
             reasons.append(reason)
             continue

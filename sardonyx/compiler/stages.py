@@ -22,7 +22,7 @@ from sardonyx.llvm.module import emit_module
 from sardonyx.llvm.ptx import emit_ptx, text_for_ptx
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import LoweredGraph, lower
-from sardonyx.passes.pipeline import PASSES, optimise
+from sardonyx.passes.pipeline import PASSES, PassLook, optimise
 from sardonyx.plan.pipeline import append_in_place
 from sardonyx.plan.plan import Command, Plan
 from sardonyx.plan.reasons import Reasons
@@ -56,7 +56,7 @@ def stage_text(source: Any, stage: str, after: str | None = None, target: str | 
     graph = load(source)
     graph.overridable.clear()
     if after != "load":
-        optimise(graph, after=after, join=name in DEVICES)
+        optimise(graph, join=name in DEVICES, look=PassLook(after=after))
     if stage == "graph":
         return graph_text(graph)
     lowered = lower(graph)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def count(
     `pool` has the n-grams one after the other, those of length n from `starts[n - 1]` on; the
     k-th n-gram of all is counted at `indexes[k]`. Words of an n-gram are 1 to `skips` + 1 apart.
     """
-    tree, scale = _tree(pool, starts, indexes, weights, width, shortest, longest)
+    tree, scale = _tree(_Grams(pool, starts, indexes, weights), width, shortest, longest)
 
     def counted(x: Any) -> Any:
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) if x.ndim else x.reshape(1, 1)
@@ -73,15 +73,17 @@ def _count_row(row: list[Any], distance: int, tree: Tree, found: Any, shortest: 
                 break
 
 
-def _tree(
-    pool: tuple[Any, ...],
-    starts: tuple[int, ...],
-    indexes: tuple[int, ...],
-    weights: tuple[float, ...] | None,
-    width: int,
-    shortest: int,
-    longest: int,
-) -> tuple[Tree, Any]:
+class _Grams(NamedTuple):
+    """N-grams, and what each counts for: see `count`."""
+
+    pool: tuple[Any, ...]
+    starts: tuple[int, ...]
+    indexes: tuple[int, ...]
+    weights: tuple[float, ...] | None
+
+
+def _tree(grams: _Grams, width: int, shortest: int, longest: int) -> tuple[Tree, Any]:
+    pool, starts, indexes, weights = grams
     tree: Tree = {}
     claim(4 * width)
     scale = np.ones(width, np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sardonyx.ir.graph import Graph
@@ -11,16 +12,6 @@ from sardonyx.ir.value import Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_MODEL_FIELDS = (
-    "ir_version",
-    "producer_name",
-    "producer_version",
-    "domain",
-    "model_version",
-    "doc_string",
-    "model_doc_string",
-)
 
 
 def clone(graph: Graph, values: dict[Value, Value], parent: Graph | None = None) -> Graph:
@@ -33,8 +24,7 @@ def clone(graph: Graph, values: dict[Value, Value], parent: Graph | None = None)
             replaced by fresh ones.
     """
     copy = Graph(graph.name, opset=graph.opset, parent=parent)
-    for field in _MODEL_FIELDS:
-        setattr(copy, field, getattr(graph, field))
+    copy.header, copy.doc_string = replace(graph.header), graph.doc_string
     copy.metadata, copy.files = dict(graph.metadata), list(graph.files)
 
     def copied(value: Value) -> Value:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.log import remark
 from sardonyx.ir.lists import Names, Nodes, Outputs
+from sardonyx.ir.model_header import ModelHeader
 from sardonyx.ir.node import Node
 from sardonyx.ir.value import Value
 
@@ -35,6 +36,8 @@ class Graph:
         has_hidden_data: Whether such files have more than initializers of the outermost graph.
         parent: The graph around a subgraph.
         names: Names in use, shared with the subgraphs.
+        doc_string: What the file says of the graph in words.
+        header: What the file says of the model, if this is the outermost graph.
     """
 
     def __init__(
@@ -53,13 +56,8 @@ class Graph:
         self.files: list[tuple[str, Identity]] = []
         self.remarks: list[str] = []
         self.has_hidden_data = False
-        self.ir_version = 0
-        self.producer_name = ""
-        self.producer_version = ""
-        self.domain = ""
-        self.model_version = 0
         self.doc_string = ""
-        self.model_doc_string = ""
+        self.header = ModelHeader()
 
     def remark(self, text: str) -> None:
         """Warn of something in the file, now and in each session made without reading it."""
@@ -176,10 +174,6 @@ class Graph:
         node.graph = self
         self.nodes._link(node, before)
         return node
-
-    def insert_before(self, anchor: Node, node: Node) -> Node:
-        """Add a node just before `anchor`."""
-        return self.add_node(node, before=anchor)
 
     def insert_after(self, anchor: Node, node: Node) -> Node:
         """Add a node just after `anchor`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,13 +41,26 @@ def attribute_kind(proto: WireRecord, where: str) -> str:
     raise InvalidGraph(message(where, "It has neither a type nor a value"))
 
 
+class AttributeReaders(NamedTuple):
+    """What reads the messages that an attribute may have.
+
+    Attributes:
+        constant: Makes a constant of a `TensorProto`.
+        dense: Makes a name and a constant of a `SparseTensorProto`.
+        subgraph: Makes a graph of a `GraphProto`.
+        declared: Makes a type of a `TypeProto`.
+    """
+
+    constant: Callable[[WireRecord], Constant]
+    dense: Callable[[WireRecord, str], tuple[str, Constant]]
+    subgraph: Callable[[WireRecord], Graph]
+    declared: Callable[[WireRecord], ValueType]
+
+
 def plain_attribute(
     proto: WireRecord,
     kind: str,
-    constant: Callable[[WireRecord], Constant],
-    dense: Callable[[WireRecord, str], tuple[str, Constant]],
-    subgraph: Callable[[WireRecord], Graph],
-    declared: Callable[[WireRecord], ValueType],
+    readers: AttributeReaders,
     where: str,
 ) -> Attribute:
     """The value of an attribute.
@@ -55,10 +68,7 @@ def plain_attribute(
     Args:
         proto: The `AttributeProto`.
         kind: What `attribute_kind` gives.
-        constant: Makes a constant of a `TensorProto`.
-        dense: Makes a name and a constant of a `SparseTensorProto`.
-        subgraph: Makes a graph of a `GraphProto`.
-        declared: Makes a type of a `TypeProto`.
+        readers: For what is a message itself.
         where: For errors.
 
     Raises:
@@ -70,14 +80,14 @@ def plain_attribute(
         return number
     if kind in _LISTS and value and not isinstance(value, LongList):
         return list(value)
-    readers: dict[str, Callable[[Any], Any]] = {
+    by_kind: dict[str, Callable[[Any], Any]] = {
         "STRING": text_or_bytes,
-        "TENSOR": constant,
-        "GRAPH": subgraph,
-        "SPARSE_TENSOR": lambda t: dense(t, where)[1],
-        "TYPE_PROTO": declared,
+        "TENSOR": readers.constant,
+        "GRAPH": readers.subgraph,
+        "SPARSE_TENSOR": lambda t: readers.dense(t, where)[1],
+        "TYPE_PROTO": readers.declared,
     }
-    read = readers.get(kind.removesuffix("S"))
+    read = by_kind.get(kind.removesuffix("S"))
     if kind.endswith("S"):
         if not value:
             return EmptyList(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.interrupt import checkpoint
@@ -11,7 +12,12 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.node import Attribute, Node
 from sardonyx.ir.types import ValueType
 from sardonyx.ir.value import Value
-from sardonyx.loader.attributes import attribute_kind, constant_of_node, plain_attribute
+from sardonyx.loader.attributes import (
+    AttributeReaders,
+    attribute_kind,
+    constant_of_node,
+    plain_attribute,
+)
 from sardonyx.loader.functions import (
     INLINED_NODES_LIMIT,
     Context,
@@ -24,6 +30,14 @@ from sardonyx.loader.onnx_format import NEWEST_OPSET
 from sardonyx.loader.tensors import TensorReader
 from sardonyx.loader.types import DeclaredTypes
 from sardonyx.loader.wire import WireRecord
+
+
+class NodeSite(NamedTuple):
+    """Where nodes are added: the graph, what names mean there, and what holds for all of them."""
+
+    graph: Graph
+    scope: FunctionScope
+    context: Context
 
 
 class GraphBuilder:
@@ -51,11 +65,11 @@ class GraphBuilder:
             InvalidGraph: The model is not valid.
             NoSuchFile: A file with its data is missing.
         """
-        self._build(self._graph, proto, FunctionScope(), Context(self._graph.opset))
+        place = NodeSite(self._graph, FunctionScope(), Context(self._graph.opset))
+        self._build(place, proto)
 
-    def _build(
-        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context
-    ) -> None:
+    def _build(self, place: NodeSite, proto: WireRecord) -> None:
+        graph, scope, _ = place
         declared = {}
         for info in (*proto.value_info, *proto.output):
             if info.name:
@@ -76,23 +90,23 @@ class GraphBuilder:
         for info in proto.input:
             self._define(definers, info.name, "the inputs of the graph", graph)
             constant_or_none = weights.pop(info.name, None)
-            value = self._value(graph, scope, info.name, context)
+            value = self._value(place, info.name)
             self._declare(value, info)
             if constant_or_none is not None:
                 self._set_constant(graph, value, constant_or_none)
                 # Before version 4 every initializer was listed as an input and meant as a constant.
-                if self._graph.ir_version >= 4:
+                if self._graph.header.ir_version >= 4:
                     graph.overridable.append(value)
                 continue
             graph.inputs.append(value)
             self._take_declared(value, required=graph is self._graph)
         for name, constant in weights.items():
             self._define(definers, name, "the initializers", graph)
-            value = self._value(graph, scope, name, context)
+            value = self._value(place, name)
             if name in declared:
                 self._declare(value, declared[name])
             self._set_constant(graph, value, constant)
-        self._add_nodes(graph, proto.node, scope, context, definers, declared)
+        self._add_nodes(place, proto.node, definers, declared)
         for info in proto.output:
             found = scope.find(info.name)
             if found is None:
@@ -118,8 +132,9 @@ class GraphBuilder:
             )
         definers[name] = by
 
-    def _value(self, graph: Graph, scope: FunctionScope, name: str, context: Context) -> Value:
+    def _value(self, place: NodeSite, name: str) -> Value:
         """A new value that `name` means in the scope; another name where that one is taken."""
+        graph, scope, context = place
         bound = scope.bound.get(name)
         if bound is not None:
             scope.values[name] = bound
@@ -151,20 +166,19 @@ class GraphBuilder:
 
     def _add_nodes(
         self,
-        graph: Graph,
+        place: NodeSite,
         protos: Sequence[WireRecord],
-        scope: FunctionScope,
-        context: Context,
         definers: dict[str, str],
         declared: dict[str, WireRecord],
     ) -> None:
+        graph, scope, context = place
         # Values of all nodes first: nodes may come in any order.
         for index, proto in enumerate(protos):
             by = f"node {proto.name or f'number {index}'} ({proto.op_type})"
             for name in proto.output:
                 if name:
                     self._define(definers, name, by, graph)
-                    value = self._value(graph, scope, name, context)
+                    value = self._value(place, name)
                     if name in declared:
                         self._declare(value, declared[name])
         for index, proto in enumerate(protos):
@@ -178,10 +192,10 @@ class GraphBuilder:
             where = f"node {context.prefix}{proto.name or f'number {index}'} ({proto.op_type})"
             inputs = [self._input(name, scope, where) for name in proto.input]
             if key in self._functions:
-                self._inline(graph, proto, key, inputs, scope, context, where)
+                self._inline(place, proto, key, inputs, where)
                 continue
             if domain == "" and proto.op_type == "Constant":
-                self._add_constant(graph, proto, scope, context, where)
+                self._add_constant(place, proto, where)
                 continue
             version = context.opset.get(domain, 0)
             if not domain and version < 1:
@@ -190,7 +204,7 @@ class GraphBuilder:
                 context.prefix + (proto.name or f"{proto.op_type}_{index}")
             )
             outputs = [scope.values[n] if n else Value("") for n in proto.output]
-            attributes = self._attributes(graph, proto, scope, context, where)
+            attributes = self._attributes(place, proto, where)
             if (domain, proto.op_type) in NAMING:
                 attributes = renamed(attributes, NAMING[domain, proto.op_type], scope, where)
             origin = context.origin or (name,)
@@ -222,10 +236,9 @@ class GraphBuilder:
             raise InvalidGraph(message(where, f"Nothing computes its input {name!r}"))
         return found
 
-    def _add_constant(
-        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context, where: str
-    ) -> None:
-        attributes = self._attributes(graph, proto, scope, context, where)
+    def _add_constant(self, place: NodeSite, proto: WireRecord, where: str) -> None:
+        graph, scope, _ = place
+        attributes = self._attributes(place, proto, where)
         if len(proto.output) != 1 or not proto.output[0]:
             raise InvalidGraph(message(where, "A constant has one output"))
         value = scope.values[proto.output[0]]
@@ -234,9 +247,8 @@ class GraphBuilder:
             raise InvalidGraph(message(where, f"The value {value.name!r} is defined twice"))
         self._set_constant(graph, value, constant)
 
-    def _attributes(
-        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context, where: str
-    ) -> dict[str, Attribute]:
+    def _attributes(self, place: NodeSite, proto: WireRecord, where: str) -> dict[str, Attribute]:
+        graph, scope, context = place
         attributes: dict[str, Attribute] = {}
         for attribute in proto.attribute:
             if attribute.name in attributes:
@@ -248,19 +260,20 @@ class GraphBuilder:
             else:
                 given, given_scope, given_context = attribute, scope, context
             attributes[attribute.name] = self._attribute(
-                graph, given, given_scope, given_context, f"{where}, attribute {attribute.name}"
+                NodeSite(graph, given_scope, given_context),
+                given,
+                f"{where}, attribute {attribute.name}",
             )
         return attributes
 
-    def _attribute(
-        self, graph: Graph, proto: WireRecord, scope: FunctionScope, context: Context, where: str
-    ) -> Attribute:
+    def _attribute(self, place: NodeSite, proto: WireRecord, where: str) -> Attribute:
+        graph, scope, context = place
         kind = attribute_kind(proto, where)
 
         def subgraph(record: WireRecord) -> Graph:
             inner = Graph(record.name, parent=graph)
             inner.doc_string = record.doc_string
-            self._build(inner, record, FunctionScope(scope), context)
+            self._build(NodeSite(inner, FunctionScope(scope), context), record)
             return inner
 
         def declared(record: WireRecord) -> ValueType:
@@ -273,26 +286,24 @@ class GraphBuilder:
                 found = self._constants[record] = self._tensors.constant(record, where)
             return found
 
-        return plain_attribute(
-            proto, kind, constant, self._tensors.dense, subgraph, declared, where
-        )
+        readers = AttributeReaders(constant, self._tensors.dense, subgraph, declared)
+        return plain_attribute(proto, kind, readers, where)
 
     # Functions
 
     def _inline(
         self,
-        graph: Graph,
+        place: NodeSite,
         call: WireRecord,
         key: Key,
         inputs: Sequence[Value | None],
-        scope: FunctionScope,
-        context: Context,
         where: str,
     ) -> None:
         """Add the nodes of a function's body in place of a call.
 
         What the body computes as the function's outputs are the caller's values themselves.
         """
+        graph, scope, context = place
         function = self._functions[key]
         if len(inputs) > len(function.input) or len(call.output) > len(function.output):
             raise InvalidGraph(message(where, "The call has more operands than the function"))
@@ -329,7 +340,7 @@ class GraphBuilder:
             else:
                 body.bound[name] = scope.values[given_name]
         declared = {info.name: info for info in function.value_info if info.name not in body.bound}
-        self._add_nodes(graph, function.node, body, inner, definers, declared)
+        self._add_nodes(NodeSite(graph, body, inner), function.node, definers, declared)
         for name in body.bound:
             if name not in body.values:
                 raise InvalidGraph(

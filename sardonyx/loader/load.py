@@ -9,6 +9,7 @@ from typing import Any
 
 from sardonyx.base.errors import Fail, InvalidGraph, InvalidProtobuf, message, too_deep
 from sardonyx.ir.graph import Graph
+from sardonyx.ir.model_header import ModelHeader
 from sardonyx.ir.order import sort
 from sardonyx.loader import onnx_format, wire
 from sardonyx.loader.build import GraphBuilder
@@ -73,12 +74,14 @@ def load(
             f"The model imports version {graph.opset['']} of ONNX's operators. The newest that is "
             f"known here is {onnx_format.NEWEST_OPSET}: operators are taken as in that one."
         )
-    graph.ir_version = model.ir_version
-    graph.producer_name = model.producer_name
-    graph.producer_version = model.producer_version
-    graph.domain = model.domain
-    graph.model_version = model.model_version
-    graph.model_doc_string = model.doc_string
+    graph.header = ModelHeader(
+        model.ir_version,
+        model.producer_name,
+        model.producer_version,
+        model.domain,
+        model.model_version,
+        model.doc_string,
+    )
     graph.doc_string = model.graph.doc_string
     graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
     tensors = TensorReader(opened, external, allow_missing_data=allow_missing_data)

@@ -145,10 +145,11 @@ class _Writer:
             self._opset.setdefault(node.domain, node.version or 1)
         body = self.graph(graph)
         model = Encoder(onnx.MODEL)
-        model.put("ir_version", max(graph.ir_version or 8, self._ir_version))
+        header = graph.header
+        model.put("ir_version", max(header.ir_version or 8, self._ir_version))
         for name in ("producer_name", "producer_version", "domain", "model_version"):
-            model.put_if(name, getattr(graph, name))
-        model.put_if("doc_string", graph.model_doc_string)
+            model.put_if(name, getattr(header, name))
+        model.put_if("doc_string", header.doc_string)
         model.embed("graph", body)
         for domain, version in self._opset.items():
             model.embed("opset_import", _operator_set(domain, version))

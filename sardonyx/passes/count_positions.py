@@ -77,7 +77,7 @@ def _counted(graph: Graph, name: str, shape: tuple[int, ...], start: int, step: 
 
     def add(op_type: str, *inputs: Value) -> Value:
         made = graph.new_value(f"{name}_{op_type.lower()}", INT64)
-        graph.insert_before(first, Node(op_type, "", inputs, (made,)))
+        graph.add_node(Node(op_type, "", inputs, (made,)), before=first)
         return made
 
     def numbers(given: object) -> Value:

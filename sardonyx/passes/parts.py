@@ -95,7 +95,7 @@ def as_graph(graph: Graph, nodes: list[Node]) -> tuple[Graph, list[Value], list[
     """
     inside = set(nodes)
     made = Graph(graph.name, opset=graph.opset)
-    made.ir_version = graph.ir_version
+    made.header.ir_version = graph.header.ir_version
     copies: dict[Value, Value] = {}
     inputs: list[Value] = []
     for node in nodes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Mapping
 
 from sardonyx.base import knobs
 from sardonyx.base.log import get_logger
+from sardonyx.base.records import dataclass
 from sardonyx.ir.graph import Graph
 from sardonyx.ir.patch import remove_dead
 from sardonyx.ir.verify import verify as verify_graph
@@ -43,46 +44,60 @@ PASSES: list[tuple[str, Pass, int]] = [
 ]
 
 
+@dataclass(frozen=True)
+class PassLook:
+    """How to look at what passes do.
+
+    Attributes:
+        after: Stop after the pass of this name.
+        verify: Check the graph after every pass; by default as the knob SARDONYX_VERIFY says.
+        watch: Called after each pass, with its name.
+    """
+
+    after: str | None = None
+    verify: bool | None = None
+    watch: Callable[[str, Graph], None] | None = None
+
+
+_NO_LOOK = PassLook()
+
+
 def optimise(
     graph: Graph,
     level: int = 99,
     *,
-    verify: bool | None = None,
     sizes: Mapping[str, int] | None = None,
-    after: str | None = None,
     join: bool = False,
     without: Container[str] = (),
-    watch: Callable[[str, Graph], None] | None = None,
+    look: PassLook = _NO_LOOK,
 ) -> None:
     """Run the passes on a graph, in place.
 
     Args:
         graph: What to work on.
         level: onnxruntime's optimisation level; 0 runs only what is needed to run at all.
-        verify: Check the graph after every pass; by default as the knob SARDONYX_VERIFY says.
         sizes: Numbers for named dimensions of the inputs.
-        after: Stop after the pass of this name.
         join: Whether one large product is better than several with the same left factor.
         without: Passes that are left out, of those that need not run.
-        watch: Called after each pass, with its name.
+        look: Whether and how to look at what passes do.
 
     Raises:
         InvalidGraph: The model is not valid, or a pass broke the graph: the text names it.
-        InvalidArgument: There is no pass of the name `after`.
+        InvalidArgument: There is no pass of the name `look.after`.
     """
     if sizes:
         _override(graph, sizes)
-    check = knobs.get("SARDONYX_VERIFY") if verify is None else verify
+    check = knobs.get("SARDONYX_VERIFY") if look.verify is None else look.verify
     for name, run, lowest in PASSES:
         is_wanted = level >= lowest and (join or run is not join_products)
         if is_wanted and not (lowest and name in without):
             run(graph)
             _logger.debug("after %s: %d nodes", name, len(graph.nodes))
-            if watch is not None:
-                watch(name, graph)
+            if look.watch is not None:
+                look.watch(name, graph)
             if check:
                 verify_graph(graph, after=name)
-        if name == after:
+        if name == look.after:
             return
 
 

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sardonyx.base.files import check_target
 from sardonyx.base.log import get_logger
@@ -57,7 +57,7 @@ def events(profile: Profile) -> Iterator[str]:
     writer = _Writer(profile)
     for moment in profile.moments:
         yield writer.event(
-            "Session", moment.name, moment.started_ns, moment.duration_ns,
+            "Session", moment.name, EventSpan(moment.started_ns, moment.duration_ns),
             json.dumps(moment.arguments), os.getpid(),
         )  # fmt: skip
     for run in profile.runs():
@@ -67,6 +67,13 @@ def events(profile: Profile) -> Iterator[str]:
 @functools.lru_cache(maxsize=1 << 14)
 def _quoted(text: str) -> str:
     return json.dumps(text)
+
+
+class EventSpan(NamedTuple):
+    """When an event began, and how long it took."""
+
+    started_ns: float
+    duration_ns: float
 
 
 class _Writer:
@@ -79,8 +86,8 @@ class _Writer:
         self._most_bytes = 0
 
     def event(
-        self, category: str, name: str, started_ns: float, duration_ns: float, arguments: str,
-        thread: int, process: int | None = None,
+        self, category: str, name: str, span: EventSpan, arguments: str, thread: int,
+        process: int | None = None,
     ) -> str:  # fmt: skip
         """One complete event.
 
@@ -88,8 +95,8 @@ class _Writer:
         rounded down, so that times of events in a row add up. `args` has the nanoseconds.
         """
         process = self._process if process is None else process
-        begin_ns = max(0, round(started_ns) - self._start_ns)
-        took_ns = max(0, round(duration_ns))
+        begin_ns = max(0, round(span.started_ns) - self._start_ns)
+        took_ns = max(0, round(span.duration_ns))
         begin = begin_ns // 1000
         exact = f'"start_ns" : "{begin_ns}","duration_ns" : "{took_ns}"'
         more = f",{arguments[1:]}" if arguments != "{}" else "}"
@@ -105,12 +112,17 @@ class _Writer:
         caller = trace.thread[1]
         if run.is_first:
             yield self.event(
-                "Session", "memory_plan", trace.started_ns, 0, json.dumps(_memory(run)), caller
+                "Session",
+                "memory_plan",
+                EventSpan(trace.started_ns, 0),
+                json.dumps(_memory(run)),
+                caller,
             )
         for moment in trace.moments:
             if moment.name == "resolve":
                 took = moment.ended_ns - moment.started_ns
-                yield self.event("Session", "resolve_shapes", moment.started_ns, took, "{}", caller)
+                span = EventSpan(moment.started_ns, took)
+                yield self.event("Session", "resolve_shapes", span, "{}", caller)
         for call in run.calls:
             yield from self._call(run, call)
         how = "ParallelExecutor" if trace.branches else "SequentialExecutor"
@@ -118,7 +130,8 @@ class _Writer:
             if moment.name == "execute":
                 took = moment.ended_ns - moment.started_ns
                 name = f"{how}::Execute"
-                yield self.event("Session", name, moment.started_ns, took, "{}", caller)
+                span = EventSpan(moment.started_ns, took)
+                yield self.event("Session", name, span, "{}", caller)
         facts: dict[str, Any] = {"plan": str(run.plan_number)}
         if trace.sizes:
             facts["sizes"] = trace.sizes
@@ -128,8 +141,8 @@ class _Writer:
             facts["remark"] = trace.remark
         if trace.dropped:
             facts["dropped_events"] = str(trace.dropped)
-        took = trace.ended_ns - trace.started_ns
-        yield self.event("Session", "model_run", trace.started_ns, took, json.dumps(facts), caller)
+        span = EventSpan(trace.started_ns, trace.ended_ns - trace.started_ns)
+        yield self.event("Session", "model_run", span, json.dumps(facts), caller)
 
     def _call(self, run: Run, call: CommandCall) -> Iterator[str]:
         info = run.info.commands[call.command]
@@ -142,25 +155,24 @@ class _Writer:
             '"mem_arena_held_delta" : "0"'
         )
         threads = f'"thread_scheduling_stats" : {_scheduling(run, call)}'
+        span = EventSpan(call.started_ns, call.duration_ns)
         yield self.event(
-            "Node", f"{info.name}_kernel_time", call.started_ns, call.duration_ns,
+            "Node", f"{info.name}_kernel_time", span,
             f"{{{fixed},{memory},{threads}}}", _thread(run, call.thread)[1],
         )  # fmt: skip
         kernel = call.kernel or info.kernel
         operator = _quoted(info.operator)
         if on_device:
             arguments = f'{{"op_name" : {operator},"kernel" : {_quoted(kernel)}}}'
-            yield self.event(
-                "Kernel", kernel, call.started_ns, call.duration_ns, arguments, -1, -1
-            )  # fmt: skip
+            yield self.event("Kernel", kernel, span, arguments, -1, -1)
         for share in call.shares:
             arguments = (
                 f'{{"op_name" : {operator},"blocks" : "{share.blocks}",'
                 f'"claims" : "{len(share.claims)}","busy_ns" : "{round(share.busy_ns)}"}}'
             )
-            took = share.ended_ns - share.started_ns
             thread = _thread(run, share.thread)[1]
-            yield self.event("Kernel", kernel, share.started_ns, took, arguments, thread)
+            took = EventSpan(share.started_ns, share.ended_ns - share.started_ns)
+            yield self.event("Kernel", kernel, took, arguments, thread)
 
     def _arguments(self, run: Run, call: CommandCall, info: CommandInfo, on_device: bool) -> str:
         """What is the same for all calls of a command at the same sizes, without braces."""

@@ -119,7 +119,8 @@ class MatMulNBitsQuantizer:
             graph = raise_opset(graph, 25 if config.bits == 2 else 21, "A block of weights")
             self.model.graph = graph
         elif "Gather" in config.op_types_to_quantize:
-            graph.ir_version = max(graph.ir_version, 10)
+            header = graph.header
+            header.ir_version = max(header.ir_version, 10)
         writer = _Writer(graph, config)
         for inner in list(graph.graphs()):
             for node in list(inner.nodes):

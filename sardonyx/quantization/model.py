@@ -22,7 +22,7 @@ from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
 from sardonyx.loader.writer import write
 from sardonyx.passes.fold_batch_norm import fold_batch_norm
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 from sardonyx.quantization.fold_affine import fold_affine
 
 _logger = get_logger("quantization")
@@ -75,7 +75,7 @@ def mark_prepared(graph: Graph) -> None:
 def find_types(graph: Graph) -> None:
     """Set element types and shapes of all values, and change nothing else."""
     copy = graph.clone()
-    optimise(copy, 0, after="infer shapes")
+    optimise(copy, 0, look=PassLook(after="infer shapes"))
     for inner in graph.graphs():
         for node in inner.nodes:
             for value in node.outputs:

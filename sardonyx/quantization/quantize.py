@@ -294,5 +294,5 @@ def _arguments(options: Options, method: CalibrationMethod) -> dict[str, Any]:
 
 
 def _finish(graph: Graph, path: FilePath, external: bool) -> None:
-    graph.producer_name = "sardonyx.quantization"
+    graph.header.producer_name = "sardonyx.quantization"
     write_model(graph, path, external=external)

@@ -90,7 +90,7 @@ def _library(task: AttentionTask) -> list[Invocation]:
 
 
 def _not_general(task: AttentionTask) -> Reason | None:
-    if task.selector.block_sizes.tiling is not None:
+    if task.selector.block_sizes.has_thread_blocks:
         return _SIZES
     return task.general if isinstance(task.general, Reason) else None
 
@@ -101,7 +101,7 @@ def _general(task: AttentionTask) -> list[Invocation]:
 
 
 def _no_tiles(task: AttentionTask) -> Reason | None:
-    if task.selector.block_sizes.tiling is None:
+    if not task.selector.block_sizes.has_thread_blocks:
         return _NO_BLOCKS
     return _NO_UNIT if task.element is None else None
 

@@ -193,7 +193,7 @@ def _not_general(task: ContractionTask) -> Reason | None:
     selector = task.selector
     if not task.is_fixed:
         return _CHANGES
-    if selector.block_sizes.tiling is not None:
+    if selector.block_sizes.has_thread_blocks:
         return _THREADS
     if _is_rounded(selector, task.group):
         return _ROUNDED
@@ -239,7 +239,7 @@ def _own_kernel(task: ContractionTask) -> list[Invocation]:
 
 def _own_cost(task: ContractionTask) -> Dim | None:
     selector = task.selector
-    if selector.block_sizes.tiling is not None or integer_factors(task.group) is not None:
+    if selector.block_sizes.has_thread_blocks or integer_factors(task.group) is not None:
         return None
     if roles(task.group) is None:
         return None

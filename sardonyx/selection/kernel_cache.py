@@ -159,8 +159,8 @@ class _GroupTask:
     @property
     def is_alone(self) -> bool:
         """Whether it is built for itself, whatever other groups are."""
-        tiling = self.cache.options.block_sizes.tiling
-        return isinstance(self.group, CustomKernel) or tiling is not None
+        has_thread_blocks = self.cache.options.block_sizes.has_thread_blocks
+        return isinstance(self.group, CustomKernel) or has_thread_blocks
 
     @property
     def structure(self) -> object:

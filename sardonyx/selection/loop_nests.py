@@ -80,7 +80,7 @@ class LoopNestTask:
 
 def _only_for_sizes(task: LoopNestTask) -> Reason | None:
     """Why a kernel is for the sizes of one group."""
-    if task.selector.block_sizes.tiling is not None:
+    if task.selector.block_sizes.has_thread_blocks:
         return _SIZES
     return _NAMED if task.name is not None else None
 
@@ -177,7 +177,7 @@ class LoopsTask:
 
 def _no_threads(task: LoopsTask) -> Reason | None:
     if task.tiling is None:
-        return _NO_BLOCKS if task.selector.block_sizes.tiling is None else _ONCE
+        return _ONCE if task.selector.block_sizes.has_thread_blocks else _NO_BLOCKS
     return _NO_THREADS if task.threads is None else None
 
 

@@ -96,7 +96,7 @@ class _OwnKernel:
     ) -> None:
         self.selector, self.group, self.strides, self._fixed = selector, group, strides, fixed
         self.steps: list[Invocation] = []
-        has_blocks = selector.block_sizes.tiling is not None
+        has_blocks = selector.block_sizes.has_thread_blocks
         self.operands = Operands(
             fixed, LEAST_ON_DEVICE if has_blocks else LEAST_RUN, self._copied, self._stored,
             self._walks_rows,

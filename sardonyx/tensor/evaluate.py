@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,6 +88,20 @@ def evaluate(
     return evaluate_all([x], buffers, symbols, double=double)[0]
 
 
+class SizesFound(NamedTuple):
+    """What a run finds of sizes while it goes on.
+
+    Attributes:
+        measured: Where sizes come from.
+        ends: The branch or loop whose end brings a size.
+        assumptions: Pairs of sizes that must be equal, and why.
+    """
+
+    measured: Mapping[Dim, Measured]
+    ends: Mapping[Dim, Tensor]
+    assumptions: Mapping[tuple[Dim, Dim], str]
+
+
 def evaluate_all(
     outputs: Iterable[Tensor],
     buffers: Mapping[Buffer, Any],
@@ -95,9 +109,7 @@ def evaluate_all(
     *,
     double: bool = False,
     noise: Noise | None = None,
-    measured: Mapping[Dim, Measured] | None = None,
-    ends: Mapping[Dim, Tensor] | None = None,
-    assumptions: Mapping[tuple[Dim, Dim], str] | None = None,
+    found: SizesFound | None = None,
 ) -> list[Array]:
     """The contents of several tensors, which share what they have in common.
 
@@ -107,17 +119,16 @@ def evaluate_all(
         symbols: See `evaluate`.
         double: See `evaluate`.
         noise: Makes rounding errors in what is computed in double; see `Noise`.
-        measured: Where the sizes come from that are not given.
-        ends: The branch or loop whose end brings a size that is not given.
-        assumptions: Pairs of sizes that must be equal, and why.
+        found: Sizes that are not given.
 
     Raises:
-        ContradictingSizes: Two sizes of `assumptions` differ.
+        ContradictingSizes: Two sizes differ that `found` says are equal.
         RuntimeException: See `evaluate`.
     """
-    given = Symbols(symbols or {}, {}, measured or {}, ends or {})
+    found = found or SizesFound({}, {}, {})
+    given = Symbols(symbols or {}, {}, found.measured, found.ends)
     machine = _Machine(buffers, given, double or noise is not None, noise)
-    check_assumptions(assumptions or {}, machine)
+    check_assumptions(found.assumptions, machine)
     return [machine.array(tensor) for tensor in list(outputs)]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sardonyx.api.parts import engine_of
 from sardonyx.api.session import InferenceSession
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError
@@ -17,7 +18,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
 from sardonyx.passes.dimensions import fix_denoted
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 from sardonyx.plan.facts import PlanFacts
 from sardonyx.plan.plan import Command
 from sardonyx.profiling.commands import describe, distinct
@@ -159,7 +160,7 @@ def explain_model(
     check_sizes(session.get_inputs(), sizes or {})
     chosen = input_sizes(session.get_inputs(), sizes or {})
     why = _run(session, chosen, sizes or {}) if run else ""
-    engine = session._engine
+    engine = engine_of(session)
     text = session.explain(verbose=verbose)
     kernels = list(_kernels(engine, ""))
     options = session.get_session_options()
@@ -228,7 +229,7 @@ def _nodes(
 
     # Where only runs know the ranks of inputs, passes come no further than that.
     with contextlib.suppress(errors.NotImplemented):
-        optimise(graph, level, sizes=sizes, watch=watch)
+        optimise(graph, level, sizes=sizes, look=PassLook(watch=watch))
     places: dict[str, list[str]] = {}
     for k in kernels:
         where = f"{k.number} {k.kernel}" + (f" ({k.plan})" if k.plan else "")

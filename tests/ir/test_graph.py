@@ -88,7 +88,7 @@ def test_positions_hold_when_there_is_no_gap_left():
     anchor = graph.nodes.last
     for _ in range(60):
         value = graph.new_value("z")
-        anchor = graph.insert_before(anchor, Node("N", "", (graph.inputs[0],), (value,)))
+        anchor = graph.add_node(Node("N", "", (graph.inputs[0],), (value,)), before=anchor)
     nodes = list(graph.nodes)
     assert all(a.is_before(b) for a, b in zip(nodes, nodes[1:], strict=False))
     assert not nodes[1].is_before(nodes[0])
@@ -182,7 +182,8 @@ def test_uses_in_subgraphs_are_uses():
     assert [n.name for n, _ in x.uses] == ["relu"]
     assert list(node.captures()) == [x]
     other = Value("z", FLOAT, (2,))
-    graph.insert_before(node, Node("Abs", "", (graph.add_input(Value("w", FLOAT)),), (other,)))
+    made = Node("Abs", "", (graph.add_input(Value("w", FLOAT)),), (other,))
+    graph.add_node(made, before=node)
     graph.replace_uses(x, other)
     verify(graph)
     assert not x.is_used

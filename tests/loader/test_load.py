@@ -47,7 +47,8 @@ def test_small_model_as_text():
     assert graph.outputs[0].declared_dtype is dtypes.FLOAT
     assert graph.value("axes").elements == (-1,)
     assert graph.opset == {"": 17}
-    assert (graph.producer_name, graph.model_version, graph.metadata) == ("maker", 3, {"k": "v"})
+    header = graph.header
+    assert (header.producer_name, header.model_version, graph.metadata) == ("maker", 3, {"k": "v"})
 
 
 @pytest.mark.parametrize("kind", ["path", "str", "bytes", "bytearray", "memoryview", "proto"])

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import sardonyx
 from sardonyx.loader.load import load
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 from tests.support.session import model_of
 
 _STEP = "count positions"
@@ -61,7 +61,7 @@ def _model(body: str, constant: Any, opset: int = 17) -> ModelProto:
 
 def _counts(model: ModelProto, **options: Any) -> bool:
     graph = load(model.SerializeToString())
-    optimise(graph, verify=True, **options)
+    optimise(graph, look=PassLook(verify=True), **options)
     return any(node.op_type == "Range" for node in graph.walk())
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import sardonyx
 from sardonyx.loader.load import load
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 from tests.support.session import model_of
 
 _random = np.random.default_rng(21)
@@ -177,7 +177,7 @@ def _model(inputs: str, nodes: str, weights: dict, kind: str = "float") -> bytes
 def _summing(model: bytes, *without: str) -> list[tuple[str, object]]:
     """What convolutions and products of a run read: the operator, and its channels or columns."""
     graph = load(model)
-    optimise(graph, verify=True, without=without)
+    optimise(graph, look=PassLook(verify=True), without=without)
     return [
         (n.op_type, n.inputs[0].shape[1 if n.op_type == "Conv" else -1])
         for n in graph.nodes

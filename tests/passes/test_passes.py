@@ -15,7 +15,7 @@ import sardonyx
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.passes import infer
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 
 _random = np.random.default_rng(11)
 
@@ -28,7 +28,7 @@ def _model(body: str, weights: dict[str, Any], opset: int = 17) -> onnx.ModelPro
 
 def _optimised(model: onnx.ModelProto, level: int = 99) -> tuple[Graph, Counter[str]]:
     graph = load(model.SerializeToString())
-    optimise(graph, level, verify=True)
+    optimise(graph, level, look=PassLook(verify=True))
     return graph, Counter(node.op_type for node in graph.nodes)
 
 
@@ -272,7 +272,7 @@ def test_arithmetic_on_sizes_is_computed_once_for_the_same_numbers(name, monkeyp
     apply = infer.apply
     monkeypatch.setattr(infer, "apply", noted)
     graph = load(model.SerializeToString())
-    optimise(graph, verify=True)
+    optimise(graph, look=PassLook(verify=True))
     assert len([n for n in asked if n.startswith("b") and n != "by"]) == computed
     assert [node.op_type for node in graph.nodes] == ["Pad", "Pad"]
     monkeypatch.undo()

@@ -14,7 +14,7 @@ import sardonyx
 from sardonyx.ir.constant import Constant
 from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
-from sardonyx.passes.pipeline import optimise
+from sardonyx.passes.pipeline import PassLook, optimise
 from tests.support.session import model_of
 
 _random = np.random.default_rng(4)
@@ -24,7 +24,7 @@ _STEP = "read one of equal elements"
 def _shapes(model: ModelProto, **options: Any) -> dict[str, tuple[int, ...]]:
     """Shapes of constants that nodes read, after the passes."""
     graph: Graph = load(model.SerializeToString())
-    optimise(graph, verify=True, **options)
+    optimise(graph, look=PassLook(verify=True), **options)
     read = [v for n in graph.walk() for v in n.inputs if v is not None and v.constant is not None]
     return {v.name.split("_")[0]: v.constant.shape for v in read if v.constant is not None}
 

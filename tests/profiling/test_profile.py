@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api.parts import runs_of
 from sardonyx.base import errors, knobs
 from sardonyx.llvm.compile import compile_text
 from sardonyx.llvm.module import emit_module
@@ -350,7 +351,7 @@ def test_bindings_are_recorded_and_quick_again(tmp_path: Path) -> None:
     assert p.table().runs == 2
     session.run_with_iobinding(binding)
     assert binding.run_quickly()
-    assert session._quick_run((feeds["x"],)) is not None
+    assert runs_of(session).quick_run((feeds["x"],)) is not None
     assert p.table().runs == 2
 
 

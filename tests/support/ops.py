@@ -15,7 +15,7 @@ from sardonyx.base import sizes
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.infer import infer
-from sardonyx.tensor.evaluate import evaluate_all
+from sardonyx.tensor.evaluate import SizesFound, evaluate_all
 
 #: Largest difference, relative to 1 + |expected|, by the width of the float type.
 TOLERANCES = {8: 2e-12, 4: 2e-5, 2: 4e-3, 1: 0.13}
@@ -79,10 +79,8 @@ def run_model(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[np.ndarr
             if atom is not None:
                 symbols[atom.name] = n
     arrays = {buffer: feeds[value.name] for value, buffer in lowered.inputs.items()}
-    results = evaluate_all(
-        lowered.outputs.values(), arrays, symbols, measured=lowered.measured, ends=lowered.ends,
-        assumptions=lowered.assumptions,
-    )  # fmt: skip
+    found = SizesFound(lowered.measured, lowered.ends, lowered.assumptions)
+    results = evaluate_all(lowered.outputs.values(), arrays, symbols, found=found)
     for value, result in zip(lowered.outputs, results, strict=True):
         assert len(value.shape) == result.ndim
         for d, extent in zip(value.shape, result.shape, strict=True):

@@ -17,6 +17,7 @@ from sardonyx.api.settings import Settings
 from sardonyx.base.errors import Fail, InvalidArgument
 from sardonyx.tools.tune import TuneOptions
 from sardonyx.tools.tune.inputs import Facts
+from sardonyx.tools.tune.journal import Journal
 from sardonyx.tools.tune.outcome import DEFAULT, LAYOUTS, Outcome, Report, name_of
 from sardonyx.tools.tune.plot import drawing
 from sardonyx.tools.tune.process import TrialFailed
@@ -139,10 +140,8 @@ SEARCHES: list[tuple[str, Cost, TuneOptions, Facts, int, str]] = [
 
 def _run(bench: FakeBench, options: TuneOptions, path: Path, **others: Any) -> Report:
     known: dict[str, Any] = {"facts": PLAIN, "processors": 2, "providers": (CPU,), **others}
-    return search(
-        bench, options, known["facts"], known["providers"], path / "journal", {"a": 1},
-        known["processors"],
-    )  # fmt: skip
+    journal = Journal(path / "journal", {"a": 1}, bench, options.resume)
+    return search(bench, journal, options, known["facts"], known["providers"], known["processors"])
 
 
 @pytest.mark.parametrize(
@@ -319,7 +318,7 @@ def test_resumed(tmp_path: Path) -> None:
     _run(more, TuneOptions(resume=True), tmp_path)
     assert more.tried == []
     with pytest.raises(InvalidArgument, match="another search"):
-        search(more, TuneOptions(resume=True), PLAIN, (CPU,), tmp_path / "journal", {"a": 2})
+        Journal(tmp_path / "journal", {"a": 2}, more, True)
     header = (tmp_path / "journal").read_bytes().split(b"\n")[0]
     for content, said in (
         (b"no journal\n", "another search"), (b"\xff\n", "another search"),

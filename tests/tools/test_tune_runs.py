@@ -25,7 +25,7 @@ from sardonyx.api.settings import Settings
 from sardonyx.base.errors import InvalidArgument, NoSuchFile
 from sardonyx.cli.main import main
 from sardonyx.tools.tune import TuneOptions, tune
-from sardonyx.tools.tune.bench import ProcessBench
+from sardonyx.tools.tune.bench import Outside, ProcessBench
 from sardonyx.tools.tune.inputs import Facts, examine
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome
 from sardonyx.tools.tune.process import TrialFailed, WorkerProcess
@@ -92,10 +92,8 @@ class _FakeWorker:
 
 
 def _bench(machine: FakeMachine, **options: Any) -> ProcessBench:
-    return ProcessBench(
-        "m", Path("f"), TuneOptions(**options), Facts(), lambda text: None, machine.spawn,
-        machine.clock,
-    )  # fmt: skip
+    outside = Outside(machine.spawn, machine.clock)
+    return ProcessBench("m", Path("f"), TuneOptions(**options), Facts(), lambda text: None, outside)
 
 
 BOUND = Settings(io_bind=True)

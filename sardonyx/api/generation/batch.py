@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sardonyx.api.generation.roles import CacheRole, DecoderRole
 from sardonyx.api.ortvalue import OrtValue
+from sardonyx.api.parts import runs_of
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ValueInfo
@@ -20,6 +21,40 @@ if TYPE_CHECKING:
     from sardonyx.api.session import InferenceSession
 
 
+class Prompts(NamedTuple):
+    """Sequences as they begin.
+
+    Attributes:
+        tokens: Of each sequence.
+        pad: The token that fills up shorter ones.
+        room: How many tokens caches are made for.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    pad: int
+    room: int
+
+
+class Step(NamedTuple):
+    """Tokens that a run is given, and where they stand.
+
+    Attributes:
+        ids: int64[batch, tokens].
+        positions: Of each token in its sequence.
+        mask: Which tokens, of all so far, there are.
+        last_places: Of each sequence's last token.
+        total: How many tokens caches have after the run.
+        places: Of the scores that are wanted, among the run's tokens.
+    """
+
+    ids: Array
+    positions: Array
+    mask: Array
+    last_places: Array
+    total: int
+    places: Array
+
+
 class Batch:
     """Sequences on their way through a decoder.
 
@@ -29,9 +64,7 @@ class Batch:
     Args:
         session: Runs the model.
         decoder: What its inputs are for.
-        prompts: Tokens of each sequence.
-        pad: The token that fills up shorter ones.
-        room: How many tokens caches are made for.
+        begun: What the sequences begin with.
         inputs: What is fed in each step as it is.
         run_options: Of each run, unless one has its own.
     """
@@ -40,13 +73,12 @@ class Batch:
         self,
         session: InferenceSession,
         decoder: DecoderRole,
-        prompts: Sequence[Sequence[int]],
-        pad: int,
-        room: int,
+        begun: Prompts,
         inputs: Mapping[str, Any],
         run_options: RunOptions | None = None,
     ) -> None:
         self.session, self._decoder, self.run_options = session, decoder, run_options
+        prompts, pad, room = begun
         self._extra = {name: _as_value(value) for name, value in inputs.items()}
         self._lengths = np.array([len(p) for p in prompts], np.int64)
         width = int(self._lengths.max())
@@ -68,14 +100,15 @@ class Batch:
         if not self._decoder.takes_one:
             places = self._lengths - 1 if self._decoder.is_grouped else np.full(len(ids), width - 1)
             ends = self._lengths - 1
-            return self._run(options, ids, positions, self._is_token, ends, width, places)
+            step = Step(ids, positions, self._is_token, ends, width, places)
+            return self._run(options, step)
         scores = None
         for k in range(width):
             part, upto = slice(k, k + 1), self._is_token[:, : k + 1]
             ends = np.full(len(ids), k)
             first = np.zeros(len(ids), np.int64)
-            now = ids[:, part], positions[:, part], upto
-            scores = self._run(options, *now, ends, k + 1, first)
+            step = Step(ids[:, part], positions[:, part], upto, ends, k + 1, first)
+            scores = self._run(options, step)
         assert scores is not None  # noqa: S101 - no prompt is empty
         return scores
 
@@ -92,19 +125,11 @@ class Batch:
             self._is_token = np.concatenate([self._is_token, ones], 1)
         places = np.zeros(len(ids), np.int64)
         mask, columns = self._is_token, positions[:, None]
-        return self._run(options, ids, columns, mask, positions, total, places)
+        return self._run(options, Step(ids, columns, mask, positions, total, places))
 
-    def _run(
-        self,
-        options: RunOptions | None,
-        ids: Array,
-        positions: Array,
-        mask: Array,
-        last_places: Array,
-        total: int,
-        places: Array,
-    ) -> Array:
+    def _run(self, options: RunOptions | None, step: Step) -> Array:
         """The scores at one place of each sequence."""
+        ids, positions, mask, last_places, total, places = step
         count = ids.shape[1]
         facts = {
             "tokens": ids, "positions": positions, "mask": mask, "last_places": last_places,
@@ -124,7 +149,7 @@ class Batch:
     def _empty(self, cache: CacheRole, batch: int, room: int) -> OrtValue:
         """A cache without a token, on the session's device."""
         shape, kind = self._decoder.cache_shape(cache, batch), cache.info.dtype.numpy
-        memory = self.session._kind
+        memory = runs_of(self.session).loaded.kind
         axis = cache.axis
         if axis is not None:
             make = getattr(memory, "with_room", new_with_room)

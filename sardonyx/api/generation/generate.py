@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.api.generation.batch import Batch
+from sardonyx.api.generation.batch import Batch, Prompts
 from sardonyx.api.generation.choosing import Choosing
 from sardonyx.api.generation.roles import understand
+from sardonyx.api.parts import async_runs_of
 from sardonyx.api.run_options import RunOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.api.shown import facts
@@ -22,6 +23,14 @@ from sardonyx.base.texts import counted
 Stop = Sequence[Sequence[int]] | Callable[[Sequence[int]], bool]
 
 _WHERE = "generate"
+
+
+class Ends(NamedTuple):
+    """What ends a text: so many new tokens, one of these tokens, or what a function says."""
+
+    limit: int
+    eos: frozenset[int]
+    stop: Callable[[Sequence[int]], bool]
 
 
 class Generation:
@@ -41,16 +50,14 @@ class Generation:
         choosing: Choosing,
         prompts: list[list[int]],
         is_single: bool,
-        limit: int,
-        eos: frozenset[int],
-        stop: Callable[[Sequence[int]], bool],
+        ends: Ends,
     ) -> None:
         self._batch, self._choosing, self._prompts = batch, choosing, prompts
-        self._is_single, self._limit, self._eos, self._stop = is_single, limit, eos, stop
+        self._is_single, self._ends = is_single, ends
         self._new: list[list[int]] = [[] for _ in prompts]
         self._fed: list[int] | None = None
         self._is_broken = False
-        self.finish_reasons: list[str | None] = [None if limit else "length" for _ in prompts]
+        self.finish_reasons: list[str | None] = [None if ends.limit else "length" for _ in prompts]
 
     def __repr__(self) -> str:
         own: Mapping[str, Any] = self.__dict__
@@ -112,18 +119,18 @@ class Generation:
             except StopIteration:  # no coroutine may raise it
                 return self
 
-        found = await self._batch.session._in_a_thread(work, options.cancel_flag)
+        found = await async_runs_of(self._batch.session).in_a_thread(work, options.cancel_flag)
         if found is self:
             raise StopAsyncIteration
         return found
 
     def _reason(self, row: int, token: int) -> str | None:
         new = self._new[row]
-        if token in self._eos:
+        if token in self._ends.eos:
             return "eos"
-        if self._stop(new):
+        if self._ends.stop(new):
             return "stop"
-        return "length" if len(new) >= self._limit else None
+        return "length" if len(new) >= self._ends.limit else None
 
 
 @names_arguments
@@ -193,9 +200,11 @@ def generate(
     if temperature is None:
         temperature = 1.0 if top_k or top_p < 1 or seed is not None else 0.0
     choosing = Choosing(temperature, top_k, top_p, repetition_penalty, seed)
-    batch = Batch(session, decoder, prompts, pad, longest + max_new_tokens, given, run_options)
-    ends = frozenset([eos] if isinstance(eos, int) else eos)
-    return Generation(batch, choosing, prompts, is_single, max_new_tokens, ends, _stopper(stop))
+    begun = Prompts(prompts, pad, longest + max_new_tokens)
+    batch = Batch(session, decoder, begun, given, run_options)
+    last = frozenset([eos] if isinstance(eos, int) else eos)
+    ends = Ends(max_new_tokens, last, _stopper(stop))
+    return Generation(batch, choosing, prompts, is_single, ends)
 
 
 def _prompts(given: Any, vocabulary: int | None) -> tuple[list[list[int]], bool]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.api.parts import engine_of, model_of
 from sardonyx.base import errors
 from sardonyx.base.errors import message
 from sardonyx.runtime.declared import ValueInfo
@@ -112,7 +113,7 @@ def understand(session: InferenceSession, given: Collection[str]) -> DecoderRole
     Raises:
         NotImplemented: It has inputs that nobody can feed (they are named), or is no decoder.
     """
-    record = session._engine.record
+    record = engine_of(session).record
     every, outputs = record.inputs, record.outputs
     inputs = {v.name: v for v in every if v.name not in given}
     roles = {_ROLES[n]: v for n, v in inputs.items() if n in _ROLES and _has_rank(v, _ROLES[n])}
@@ -243,5 +244,5 @@ def _room(caches: tuple[CacheRole, ...]) -> int | None:
 def _has_grouped(session: InferenceSession) -> bool:
     from sardonyx.api.assignment import assigned
 
-    parts = assigned(session._source)
+    parts = assigned(model_of(session).source)
     return any(n.op_type == "GroupQueryAttention" for part in parts for n in part.nodes)

@@ -183,10 +183,8 @@ class TileSchedule:
         self, body: Scalar, lines: list[Dim], tile_lines: int, limit: Dim | None = None
     ) -> Factor:
         words, aligned = self.unit.kind == "tf32", self.tiling.aligned
-        axes, threads = (
-            FactorAxes(lines, self.taps, self.depth, limit),
-            self.tiling.thread_blocks.threads,
-        )
+        axes = FactorAxes(lines, self.taps, self.depth, limit)
+        threads = self.tiling.thread_blocks.threads
         tile = SharedTile(self.unit.element, tile_lines, self.depth_tile, threads, words, aligned)
         return Factor(body, axes, self.strides, tile)
 

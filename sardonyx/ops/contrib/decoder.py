@@ -20,7 +20,7 @@ from sardonyx.ops.contrib.grouped import cache_of, grouped_heads, turned
 from sardonyx.ops.core.contents import contents
 from sardonyx.ops.core.ranges import ranged, row_in
 from sardonyx.ops.core.registry import op
-from sardonyx.ops.onnx.attention import merge_heads, split_heads
+from sardonyx.ops.onnx.attention import merge_heads, rotary_caches, split_heads
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -156,10 +156,8 @@ def sparse_attention(
 
     begins = compute((batch,), begin)
     if do_rotary:
-        queries, keys = (
-            turned(where, x, cos_cache, sin_cache, begins, None, total, bool(rotary_interleaved))
-            for x in (queries, keys)
-        )
+        caches = rotary_caches(where, cos_cache, sin_cache, rotary_interleaved)
+        queries, keys = (turned(where, x, caches, begins, None, total) for x in (queries, keys))
     keys = cache_of(where, past_key, keys, begins, total)
     values = cache_of(where, past_value, values, begins, total)
     visible = _blocks(where, rows, columns, sparse_block_size, keys.shape[2])

@@ -12,7 +12,7 @@ from sardonyx.ops.contrib.packed import restore_padding
 from sardonyx.ops.core.ranges import row_in
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scalars import scalar_of
-from sardonyx.ops.onnx.attention import rotate, split_heads
+from sardonyx.ops.onnx.attention import RotaryCaches, rotate, split_heads
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -305,4 +305,5 @@ def m_rotary_embedding(
         place = scalar.load(positions, (which, batch, position))
         return scalar.load(cache, (row_in(place, "position_ids", cache.shape[0]), pair))
 
-    return rotate(x, cosine, sine, angle, num_heads, rotary_embedding_dim, bool(interleaved))
+    caches = RotaryCaches(cosine, sine, bool(interleaved))
+    return rotate(x, caches, angle, num_heads, rotary_embedding_dim)

@@ -10,7 +10,13 @@ from sardonyx.ops.contrib.attention import DOMAIN, HIDDEN, Change, added_bias, a
 from sardonyx.ops.core.contents import contents
 from sardonyx.ops.core.ranges import ROTARY, ranged, row_in
 from sardonyx.ops.core.registry import op
-from sardonyx.ops.onnx.attention import merge_heads, rotate, split_heads
+from sardonyx.ops.onnx.attention import (
+    RotaryCaches,
+    merge_heads,
+    rotary_caches,
+    rotate,
+    split_heads,
+)
 from sardonyx.ops.onnx.normalisation import rms_norm
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -83,13 +89,10 @@ def group_query_attention(
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
         new_keys = rms_norm(new_keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
     if do_rotary:
+        caches = rotary_caches(where_, cos_cache, sin_cache, rotary_interleaved)
         queries, new_keys = (
-            turned(
-                where_, x, cos_cache, sin_cache, begins, position_ids, total,
-                bool(rotary_interleaved),
-            )
-            for x in (queries, new_keys)
-        )  # fmt: skip
+            turned(where_, x, caches, begins, position_ids, total) for x in (queries, new_keys)
+        )
     keys = cache_of(where_, past_key, new_keys, begins, total)
     values = cache_of(where_, past_value, values, begins, total)
     changes: list[Change] = []
@@ -109,27 +112,21 @@ def group_query_attention(
 def turned(
     where_: str,
     x: Tensor,
-    cosine: Tensor | None,
-    sine: Tensor | None,
+    caches: RotaryCaches,
     begins: Tensor,
     position_ids: Tensor | None,
     total: Dim,
-    interleaved: bool,
 ) -> Tensor:
     """New queries or keys by the angles of their positions.
 
     Args:
         where_: The operator.
         x: (batch, heads, sequence, size).
-        cosine: (positions, pairs).
-        sine: As many.
+        caches: By position.
         begins: The position of each sequence's first new token.
         position_ids: Positions of all tokens instead.
         total: How many tokens there are with the past.
-        interleaved: Whether the elements of a pair are neighbours.
     """
-    if cosine is None or sine is None:
-        raise InvalidGraph(message(where_, "With do_rotary it needs cos_cache and sin_cache"))
     length, size = x.shape[2:]
     if position_ids is not None:
         assume_shape(position_ids.shape, (x.shape[0], length), where_, "The tensor position_ids")
@@ -142,9 +139,9 @@ def turned(
             at = _position(position_ids, b, position, length, total)
         return scalar.load(cache, (row_in(at, name, cache.shape[0]), pair))
 
-    width = cosine.shape[1] * 2
+    width = caches.cosine.shape[1] * 2
     some = 0 if integer.known_equal(width, size) else width
-    return rotate(x, cosine, sine, angle, None, some, interleaved)
+    return rotate(x, caches, angle, None, some)
 
 
 def grouped_heads(

@@ -14,7 +14,7 @@ from sardonyx.ops.contrib.cache_codes import CacheCodes, codes_of
 from sardonyx.ops.contrib.varlen import requests_of, row_of, start_of
 from sardonyx.ops.core.ranges import ROTARY, rising, row_in
 from sardonyx.ops.core.registry import op
-from sardonyx.ops.onnx.attention import rotate
+from sardonyx.ops.onnx.attention import rotary_caches, rotate
 from sardonyx.ops.onnx.gather import scatter_nd
 from sardonyx.ops.onnx.normalisation import rms_norm
 from sardonyx.tensor import scalar
@@ -266,7 +266,7 @@ def written_tokens(
     assume_shape(pasts.shape, (batch,), where, "past_seqlens")
     assume_equal(table.shape[0], batch, where, "Each sequence needs a row of block_table")
     latent = value_cache is None
-    queries, keys, values = _parts(where, *parts, *counts, size, latent)
+    queries, keys, values = _parts(where, parts, counts, size, latent)
     if (norms.queries is None) != (norms.keys is None):
         raise InvalidGraph(message(where, "It needs both q_norm_weight and k_norm_weight, or none"))
     if norms.queries is not None and norms.keys is not None:
@@ -279,10 +279,8 @@ def written_tokens(
                   requests_of(starts, tokens))  # fmt: skip
     if angles is not None:
         queries, keys = (
-            turned_rows(where, x, pages.position, angles.cosine, angles.sine, angles.offset,
-                        angles.interleaved, ROTARY)
-            for x in (queries, keys)
-        )  # fmt: skip
+            turned_rows(where, x, pages.position, angles, ROTARY) for x in (queries, keys)
+        )
     slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
     assume_shape(slots.shape, (tokens,), where, "slot_mapping")
     key_cache = pages.written(key_cache, codes[0].stored(keys), slots)
@@ -304,10 +302,11 @@ def _sound_pasts(pasts: Tensor, starts: Tensor, room: Dim) -> Tensor:
 
 
 def _parts(
-    where: str, query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, kv_heads: int,
+    where: str, given: tuple[Tensor, Tensor | None, Tensor | None], counts: tuple[int, int],
     size: Dim, latent: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Queries, keys and values (T, heads, size), out of one tensor or more."""
+    (query, key, value), (heads, kv_heads) = given, counts
     tokens = query.shape[0]
     if key is None:
         every = heads + kv_heads * (1 if latent else 2)
@@ -330,16 +329,14 @@ def _parts(
 
 
 def turned_rows(
-    where: str, x: Tensor, position: Callable[[Dim], Scalar], cosine: Tensor | None,
-    sine: Tensor | None, offset: int, interleaved: bool, name: str,
-) -> Tensor:  # fmt: skip
-    """(T, heads, size) with elements from `offset` on turned by the angles of their places.
+    where: str, x: Tensor, position: Callable[[Dim], Scalar], angles: Angles, name: str
+) -> Tensor:
+    """(T, heads, size) with elements from `angles.offset` on turned by the angles of their places.
 
     A place that the caches do not have is a fault of what `name` names.
     """
-    if cosine is None or sine is None:
-        raise InvalidGraph(message(where, "With do_rotary it needs cos_cache and sin_cache"))
-    width = cosine.shape[1] * 2
+    caches = rotary_caches(where, angles.cosine, angles.sine, angles.interleaved)
+    width, offset = caches.cosine.shape[1] * 2, angles.offset
 
     def angle(cache: Tensor, _: Dim, token: Dim, pair: Dim) -> Scalar:
         return scalar.load(cache, (row_in(position(token), name, cache.shape[0]), pair))
@@ -348,6 +345,6 @@ def turned_rows(
     # One batch of (heads, T, size).
     moved = unsqueeze(transpose(rest, (1, 0, 2)), (0,))
     some = 0 if integer.known_equal(width, rest.shape[2]) else width
-    found = rotate(moved, cosine, sine, angle, None, some, interleaved)
+    found = rotate(moved, caches, angle, None, some)
     turned = transpose(reshape(found, moved.shape[1:]), (1, 0, 2))
     return concat([before, turned], 2) if offset else turned

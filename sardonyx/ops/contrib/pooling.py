@@ -14,6 +14,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.onnx.pooling import window_of
 from sardonyx.ops.onnx.reduction import cum_sum
+from sardonyx.ops.onnx.windows import WindowAttributes
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -52,7 +53,8 @@ def maxpool_with_mask(
     image p are compared to those of the flat mask from (p * elements of an image) mod P on. So
     all images see one plane if there is no other.
     """
-    window = window_of(_NAME, x, kernel_shape, strides, pads, None, auto_pad, 0)
+    given = WindowAttributes(kernel_shape, strides, pads, None, auto_pad)
+    window = window_of(_NAME, x, given)
     if mask.rank != x.rank:
         what, got = "The mask needs as many axes as the images", str(list(mask.shape))
         raise InvalidGraph(message(_NAME, what, expected=str(x.rank), got=got))

@@ -8,7 +8,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib.attention import DOMAIN, HIDDEN, attend
 from sardonyx.ops.contrib.grouped import cache_of, grouped_heads, lengths_of
-from sardonyx.ops.contrib.paged import turned_rows
+from sardonyx.ops.contrib.paged import Angles, turned_rows
 from sardonyx.ops.core.contents import contents
 from sardonyx.ops.core.ranges import ROTARY, ranged, row_in
 from sardonyx.ops.core.registry import op
@@ -107,10 +107,10 @@ def dynamic_sparse_attention(
     name = ROTARY if position_ids is None else "position_ids"
     flat = reshape(transpose(queries, (0, 2, 1, 3)), (rows, num_heads, size))
     if do_rotary:
-        turn = (cosine, sine, rotary_offset, bool(rotary_interleaved), name)
-        flat = turned_rows(_SPARSE, flat, position, *turn)
+        angles = Angles(cosine, sine, rotary_offset, bool(rotary_interleaved))
+        flat = turned_rows(_SPARSE, flat, position, angles, name)
         new = reshape(transpose(keys, (0, 2, 1, 3)), (rows, kv_num_heads, size))
-        new = turned_rows(_SPARSE, new, position, *turn)
+        new = turned_rows(_SPARSE, new, position, angles, name)
         keys = transpose(reshape(new, (batch, length, kv_num_heads, size)), (0, 2, 1, 3))
     present = [
         cache_of(_SPARSE, past, new, begins, total)

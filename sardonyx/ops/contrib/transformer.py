@@ -13,6 +13,7 @@ from sardonyx.ops.onnx.convolution import add_bias, convolve, window_of
 from sardonyx.ops.onnx.matrix_misc import matmul_integers
 from sardonyx.ops.onnx.normalisation import group_norm, layer_norm, rms_norm
 from sardonyx.ops.onnx.quantise import dequantise, dynamic_quantize_linear, quantise
+from sardonyx.ops.onnx.windows import WindowAttributes
 from sardonyx.tensor.language import (
     Tensor,
     accumulator,
@@ -231,7 +232,8 @@ def fused_conv(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """Convolution with bias, a summand and an activation."""
-    window = window_of("FusedConv", x, w, auto_pad, dilations, kernel_shape, pads, strides)
+    given = WindowAttributes(kernel_shape, strides, pads, dilations, auto_pad)
+    window = window_of("FusedConv", x, w, given)
     wide = accumulator(x.dtype)
     result = add_bias(convolve(x, w, window, group, wide), bias, wide)
     if z is not None:

@@ -93,6 +93,17 @@ def depends_on_data(node: Node, reason: DataDependent) -> errors.NotImplemented:
     return errors.NotImplemented(message(node.where, what, do=do))
 
 
+def with_length(x: Tensor, count: int, what: str) -> Tensor:
+    """A list, taken to have `count` elements if only a run knows how many there are.
+
+    A run with another number is refused.
+    """
+    if x.rank != 1 or isinstance(x.shape[0], int):
+        return x
+    assume_equal(count, x.shape[0], what, "Another number of elements is needed")
+    return reshape(x, (count,))
+
+
 def contents(
     x: Tensor,
     what: str = "The content of an input",
@@ -100,15 +111,13 @@ def contents(
     high: Dim = LARGEST,
     *,
     nearest: bool = False,
-    count: int | None = None,
     most: int | None = None,
 ) -> tuple[Any, ...]:
     """The elements of a small list of whole numbers, or one number; they may be symbolic.
 
     Those that only a run knows are measured while it goes on; those below `low` or above
     `high` are refused then. With `nearest`, those beyond what sizes can be are taken to the
-    nearest size instead: the bounds of a Slice may be any numbers. A list whose length only a run
-    knows is taken to have `count` elements, if that is given; a run with another one is refused.
+    nearest size instead: the bounds of a Slice may be any numbers.
     `most` is `sizes.MOST_AXES` where each element becomes an axis.
 
     Raises:
@@ -120,9 +129,6 @@ def contents(
     if not x.dtype.is_integer:
         kind = x.dtype.name
         raise InvalidGraph(message(what, "It needs whole numbers", expected="int64", got=kind))
-    if count is not None and x.rank == 1 and not isinstance(x.shape[0], int):
-        assume_equal(count, x.shape[0], what, "Another number of elements is needed")
-        x = reshape(x, (count,))
     length = sizes.product(x.shape)
     if isinstance(length, int) and most is not None and length > most:
         why = "Each of its elements makes an axis, and no array has so many"

@@ -12,7 +12,7 @@ from sardonyx.base import sizes
 from sardonyx.base.errors import ContradictingSizes, InvalidArgument, message
 from sardonyx.ops.core.lower import LoweredGraph
 from sardonyx.tensor.arithmetic import Array
-from sardonyx.tensor.evaluate import evaluate_all
+from sardonyx.tensor.evaluate import SizesFound, evaluate_all
 from sardonyx.tensor.noise import Noise
 from sardonyx.tensor.tensor import Buffer
 
@@ -51,10 +51,10 @@ def evaluate_lowered(
                 what = f"Axis {axis} of the feed {value.name} has the wrong size"
                 refusal = InvalidArgument if isinstance(d, int) else ContradictingSizes
                 raise refusal(message("evaluate", what, expected=str(wanted), got=str(extent)))
+    found = SizesFound(lowered.measured, lowered.ends, lowered.assumptions)
     return evaluate_all(
-        lowered.outputs.values(), buffers, symbols, double=double, noise=noise,
-        measured=lowered.measured, ends=lowered.ends, assumptions=lowered.assumptions,
-    )  # fmt: skip
+        lowered.outputs.values(), buffers, symbols, double=double, noise=noise, found=found
+    )
 
 
 def _name(size: sizes.Dim) -> str:

@@ -140,7 +140,7 @@ def op(
             if any(other.since == first for other in versions):
                 where = f"{domain or 'ai.onnx'}.{op_type}-{first}"
                 raise EngineError(message(where, "The operator is registered twice"))
-            make = partial(_record, op_type, first, domain, lowering, words, added, removed)
+            make = partial(_record, op_type, first, domain, lowering, words, (added, removed))
             versions.append(_Declared(first, make))
         versions.sort(key=lambda r: -r.since)
         _lookup.cache_clear()
@@ -155,9 +155,10 @@ def _record(
     domain: str,
     lowering: Lowering,
     flags: frozenset[str],
-    added: Mapping[str, int] = _NOTHING,
-    removed: Mapping[str, int] = _NOTHING,
+    changes: tuple[Mapping[str, int], Mapping[str, int]] = (_NOTHING, _NOTHING),
 ) -> OpRecord:
+    """The record of one version; `changes` are the attributes that came and that went."""
+    added, removed = changes
     absent = {n for n, version in added.items() if since < version}
     absent |= {n for n, version in removed.items() if since >= version}
     code: CodeType = lowering.__code__

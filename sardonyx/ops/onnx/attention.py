@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 from sardonyx.base import dtypes, integer, quotients
 from sardonyx.base.dtypes import DType
@@ -257,30 +258,54 @@ def weighted_values(probabilities: Tensor, values: Tensor) -> Tensor:
 Angle = Callable[[Tensor, Dim, Dim, Dim], Scalar]
 
 
+class RotaryCaches(NamedTuple):
+    """Cosines and sines of angles by position, and how the elements of pairs lie.
+
+    Attributes:
+        cosine: (positions, pairs).
+        sine: As many.
+        interleaved: Whether pairs are neighbours; else they are half of what is turned apart.
+    """
+
+    cosine: Tensor
+    sine: Tensor
+    interleaved: bool
+
+
+def rotary_caches(
+    where: str, cosine: Tensor | None, sine: Tensor | None, interleaved: int
+) -> RotaryCaches:
+    """Caches that are optional inputs of an operator.
+
+    Raises:
+        InvalidGraph: One is missing.
+    """
+    if cosine is None or sine is None:
+        raise InvalidGraph(message(where, "With do_rotary it needs cos_cache and sin_cache"))
+    return RotaryCaches(cosine, sine, bool(interleaved))
+
+
 def rotate(
     x: Tensor,
-    cosine: Tensor,
-    sine: Tensor,
+    caches: RotaryCaches,
     angle: Angle,
     heads: int | None,
     width: Dim,
-    interleaved: bool,
 ) -> Tensor:
     """Pairs of elements turned by the angle of their position.
 
     Args:
         x: (batch, heads, sequence, size), or (batch, sequence, heads * size).
-        cosine: Cache of cosines.
-        sine: Cache of sines.
+        caches: Of cosines and sines.
         angle: Finds the element of a cache.
         heads: Number of heads, for rank 3.
         width: How many of the first elements of a head are turned; 0 for all.
-        interleaved: Whether pairs are neighbours; else they are half of `width` apart.
     """
     split = split_heads(x, heads, "RotaryEmbedding")
     turned = split.shape[3] if width == 0 else width
     half = turned // 2
     assume_at_most(turned, split.shape[3], "RotaryEmbedding", "More is turned than there is")
+    cosine, sine, interleaved = caches
     for cache in (cosine, sine):
         assume_at_most(half, cache.shape[-1], "RotaryEmbedding", "A cache is too narrow")
 
@@ -339,7 +364,8 @@ def rotary_embedding(
             return scalar.load(cache, (row, position, pair))
         return _cached(cache, scalar.load(positions, (batch, position)), pair)
 
-    return rotate(x, cosine, sine, angle, num_heads, rotary_embedding_dim, bool(interleaved))
+    caches = RotaryCaches(cosine, sine, bool(interleaved))
+    return rotate(x, caches, angle, num_heads, rotary_embedding_dim)
 
 
 def _cached(cache: Tensor, position: Scalar, pair: Dim) -> Scalar:
@@ -376,4 +402,5 @@ def rotary_embedding_contrib(
             return _cached(cache, begin + scalar.size(position), pair)
         return _cached(cache, scalar.load(positions, (batch, position)), pair)
 
-    return rotate(x, cosine, sine, angle, num_heads, rotary_embedding_dim, bool(interleaved))
+    caches = RotaryCaches(cosine, sine, bool(interleaved))
+    return rotate(x, caches, angle, num_heads, rotary_embedding_dim)

@@ -65,11 +65,11 @@ def _trained_batch_norm(
     x: Tensor,
     scale: Tensor,
     bias: Tensor,
-    average: Tensor,
-    variance: Tensor,
+    running: tuple[Tensor, Tensor],
     epsilon: float,
     momentum: float,
 ) -> _Batch:
+    average, variance = running
     wide = accumulator(x.dtype)
     per_activation = scale.rank > 1  # in versions before 9
     axes = (0,) if per_activation else (0, *range(2, x.rank))
@@ -130,7 +130,7 @@ def batch_normalization_7(
     _check(x, (scale, bias, average, variance), spatial=bool(spatial))
     if output_count == 1:
         return _batch_norm(x, scale, bias, average, variance, epsilon)
-    found = _trained_batch_norm(x, scale, bias, average, variance, epsilon, momentum)
+    found = _trained_batch_norm(x, scale, bias, (average, variance), epsilon, momentum)
     running = (found.running_mean, found.running_variance)
     return found.result, *running, found.mean, found.variance
 
@@ -151,5 +151,5 @@ def batch_normalization_14(
     _check(x, (scale, bias, average, variance))
     if not training_mode:
         return _batch_norm(x, scale, bias, average, variance, epsilon)
-    found = _trained_batch_norm(x, scale, bias, average, variance, epsilon, momentum)
+    found = _trained_batch_norm(x, scale, bias, (average, variance), epsilon, momentum)
     return found.result, found.running_mean, found.running_variance

@@ -10,7 +10,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.onnx.quantise import is_zero
-from sardonyx.ops.onnx.windows import Window, make_window
+from sardonyx.ops.onnx.windows import Window, WindowAttributes, make_window
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -122,11 +122,7 @@ def window_of(
     where: str,
     x: Tensor,
     w: Tensor,
-    auto_pad: str,
-    dilations: Sequence[int] | None,
-    kernel_shape: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    strides: Sequence[int] | None,
+    given: WindowAttributes,
 ) -> Window:
     """The window that a convolution's attributes describe."""
     if x.rank < 3 or w.rank != x.rank:
@@ -134,10 +130,8 @@ def window_of(
             message(where, f"An image of rank {x.rank} and a weight of rank {w.rank} do not fit")
         )
     taps = w.shape[2:]
-    check_kernel_shape(where, kernel_shape, taps)
-    return make_window(
-        where, x.shape[2:], taps, strides=strides, pads=pads, dilations=dilations, auto_pad=auto_pad
-    )
+    check_kernel_shape(where, given.kernel_shape, taps)
+    return make_window(where, x.shape[2:], taps, given)
 
 
 @op("Conv", 1, 11, 22)
@@ -154,7 +148,8 @@ def conv(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """Convolution of (N, C, ...) with (M, C / group, ...)."""
-    window = window_of("Conv", x, w, auto_pad, dilations, kernel_shape, pads, strides)
+    given = WindowAttributes(kernel_shape, strides, pads, dilations, auto_pad)
+    window = window_of("Conv", x, w, given)
     dtype = x.dtype if bias is None else accumulator(x.dtype)
     return add_bias(convolve(x, w, window, group, dtype), bias, x.dtype)
 
@@ -208,5 +203,6 @@ def conv_integer(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """Convolution of 8-bit integers into int32."""
-    window = window_of("ConvInteger", x, w, auto_pad, dilations, kernel_shape, pads, strides)
+    given = WindowAttributes(kernel_shape, strides, pads, dilations, auto_pad)
+    window = window_of("ConvInteger", x, w, given)
     return convolve_integers(x, w, x_zero, w_zero, window, group)

@@ -10,7 +10,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.onnx.convolution import add_bias, check_channels, window_of
 from sardonyx.ops.onnx.taps import corners, linear_taps, total
-from sardonyx.ops.onnx.windows import Window
+from sardonyx.ops.onnx.windows import Window, WindowAttributes
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, accumulator, assume_equal, assume_shape, compute
 from sardonyx.tensor.scalar import Scalar
@@ -69,7 +69,8 @@ def deform_conv_19(
 ) -> Tensor:
     """Deformable convolution of (N, C, ...) with (M, C / group, ...) (Dai 2017, Zhu 2018)."""
     where = "DeformConv"
-    window = window_of(where, x, w, "NOTSET", dilations, kernel_shape, pads, strides)
+    given = WindowAttributes(kernel_shape, strides, pads, dilations)
+    window = window_of(where, x, w, given)
     check_channels(x, w, group)
     if offset_group < 1:
         raise InvalidGraph(message(where, f"There are {offset_group} groups of offsets"))

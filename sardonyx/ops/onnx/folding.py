@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.core.contents import contents
+from sardonyx.ops.core.contents import contents, with_length
 from sardonyx.ops.core.ranges import ranged
 from sardonyx.ops.core.registry import op
-from sardonyx.ops.onnx.windows import make_window
+from sardonyx.ops.onnx.windows import WindowAttributes, make_window
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -41,7 +41,7 @@ def col2im_18(
         raise InvalidGraph(message("Col2Im", "Three axes are needed", got=f"rank {x.rank}"))
     image = contents(image_shape, "The shape of the image", 0)
     block = contents(block_shape, "The shape of a block", 1)
-    window = make_window("Col2Im", image, block, strides=strides, pads=pads, dilations=dilations)
+    window = make_window("Col2Im", image, block, WindowAttributes(None, strides, pads, dilations))
     batch, columns, count = x.shape
     taps = sizes.product(block)
     channels = integer.floordiv(columns, taps)
@@ -120,7 +120,7 @@ def max_unpool_9(
     result = reshape(flat, inferred)
     if output_shape is None:
         return result
-    wanted = contents(output_shape, "The shape", 0, count=x.rank)
+    wanted = contents(with_length(output_shape, x.rank, "The shape"), "The shape", 0)
     if len(wanted) != x.rank:
         raise InvalidGraph(message(where, f"A shape of {len(wanted)} sizes for {x.rank} axes"))
     more = [w - d for w, d in zip(wanted, inferred, strict=True)]
@@ -134,7 +134,7 @@ def center_crop_pad_18(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None =
         normalise_axis(a, x.rank, "CenterCropPad")
         for a in (range(x.rank) if axes is None else axes)
     ]
-    wanted = contents(shape, "The shape", 0, count=len(chosen))
+    wanted = contents(with_length(shape, len(chosen), "The shape"), "The shape", 0)
     if len(wanted) != len(chosen):
         what = f"{len(wanted)} sizes do not fit {len(chosen)} axes"
         raise InvalidGraph(message("CenterCropPad", what))

@@ -28,11 +28,11 @@ def _gemm(
     a: Tensor,
     b: Tensor,
     c: Tensor | None,
-    alpha: float,
-    beta: float,
-    transposed_a: int,
-    transposed_b: int,
+    factors: tuple[float, float],
+    transposed: tuple[int, int],
 ) -> Tensor:
+    """alpha * a @ b + beta * c for `factors` (alpha, beta); `transposed` are a and b."""
+    (alpha, beta), (transposed_a, transposed_b) = factors, transposed
     if len(a.shape) != 2 or len(b.shape) != 2 or a.dtype is not b.dtype:
         raise InvalidGraph(message("Gemm", "Two matrices of one type are needed"))
     rows, inner_a = a.shape[::-1] if transposed_a else a.shape
@@ -68,10 +68,10 @@ def gemm_1(
     transB: int = 0,  # noqa: N803 - ONNX's name
 ) -> Tensor:
     """alpha * a @ b + beta * c, where c is broadcast only if that is asked for."""
-    product = _gemm(a, b, None, alpha, beta, transA, transB)
+    product = _gemm(a, b, None, (alpha, beta), (transA, transB))
     if not broadcast:
         t.assume_shape(c.shape, product.shape, "Gemm", "Without `broadcast`, the summand")
-    return _gemm(a, b, c, alpha, beta, transA, transB)
+    return _gemm(a, b, c, (alpha, beta), (transA, transB))
 
 
 @op("Gemm", 7, 9)
@@ -86,7 +86,7 @@ def gemm_7(
     transB: int = 0,  # noqa: N803 - ONNX's name
 ) -> Tensor:
     """alpha * a @ b + beta * c, where c is broadcast."""
-    return _gemm(a, b, c, alpha, beta, transA, transB)
+    return _gemm(a, b, c, (alpha, beta), (transA, transB))
 
 
 @op("Gemm", 11, 13)
@@ -101,7 +101,7 @@ def gemm_11(
     transB: int = 0,  # noqa: N803 - ONNX's name
 ) -> Tensor:
     """As before; c may be left out."""
-    return _gemm(a, b, c, alpha, beta, transA, transB)
+    return _gemm(a, b, c, (alpha, beta), (transA, transB))
 
 
 @op("Det", 11, 22)

@@ -12,6 +12,7 @@ from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scalars import scalar_of
 from sardonyx.ops.onnx.convolution import convolve_integers, window_of
 from sardonyx.ops.onnx.quantise import is_zero, saturate
+from sardonyx.ops.onnx.windows import WindowAttributes
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
     Tensor,
@@ -153,7 +154,8 @@ def q_linear_conv(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """Convolution of quantised tensors, quantised; the int32 bias has the scale of the sums."""
-    window = window_of("QLinearConv", x, w, auto_pad, dilations, kernel_shape, pads, strides)
+    given = WindowAttributes(kernel_shape, strides, pads, dilations, auto_pad)
+    window = window_of("QLinearConv", x, w, given)
     if bias is not None:
         assume_shape(bias.shape, w.shape[:1], "QLinearConv", "The bias")
     total = convolve_integers(x, w, x_zero, w_zero, window, group)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
-from sardonyx.ops.core.contents import DataDependent, contents, integers
+from sardonyx.ops.core.contents import DataDependent, contents, integers, with_length
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.onnx.chosen_axes import chosen_axes, in_a_row, scattered
 from sardonyx.tensor import language as t
@@ -65,7 +65,7 @@ def _counts(
     try:
         chosen = None if axes is None else integers(axes, "The axes")
         needed = 2 * (x.rank if chosen is None else len(chosen))
-        return contents(pads, "The pads", count=needed), chosen
+        return contents(with_length(pads, needed, "The pads"), "The pads"), chosen
     except DataDependent as reason:
         if axes is None or reason.tensor is not axes:
             raise
@@ -91,7 +91,13 @@ def pad_11(
     x: Tensor, pads: Tensor, value: Tensor | None = None, *, mode: str = "constant"
 ) -> Tensor:
     """With elements added before and after, counts given by an input."""
-    return _padded(x, contents(pads, "The pads", count=2 * x.rank), None, mode, _value(x, value))
+    return _padded(
+        x,
+        contents(with_length(pads, 2 * x.rank, "The pads"), "The pads"),
+        None,
+        mode,
+        _value(x, value),
+    )
 
 
 @op("Pad", 18, flags=("strings",))

@@ -10,7 +10,7 @@ from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.registry import op
-from sardonyx.ops.onnx.windows import Window, make_window
+from sardonyx.ops.onnx.windows import Window, WindowAttributes, make_window
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import Tensor, absolute, accumulator, cast, compute, mean, power
 from sardonyx.tensor.scalar import Scalar
@@ -27,26 +27,12 @@ def lowest(dtype: DType) -> float:
 def window_of(
     where: str,
     x: Tensor,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
-    ceil_mode: int,
+    given: WindowAttributes,
 ) -> Window:
     """The window that a pooling's attributes describe over the space of (batch, channels, ...)."""
     if x.rank < 3:
         raise InvalidGraph(message(where, "It has no spatial axes", got=f"rank {x.rank}"))
-    return make_window(
-        where,
-        x.shape[2:],
-        tuple(kernel_shape),
-        strides=strides,
-        pads=pads,
-        dilations=dilations,
-        auto_pad=auto_pad,
-        ceil_mode=bool(ceil_mode),
-    )
+    return make_window(where, x.shape[2:], tuple(given.kernel_shape or ()), given)
 
 
 def _pool(
@@ -93,7 +79,8 @@ def max_pool(
     output_count: int = 1,
 ) -> tuple[Tensor, Tensor | None]:
     """The largest of every window, and its flat position in the image if that is asked for."""
-    window = window_of("MaxPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    given = WindowAttributes(kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    window = window_of("MaxPool", x, given)
     result = x
     for axes in _maximum_rounds(window):
         result = _largest(result, window, axes)
@@ -201,9 +188,8 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     """The mean of every window, of the image or of the padded image."""
-    window = window_of(
-        "AveragePool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode
-    )
+    given = WindowAttributes(kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    window = window_of("AveragePool", x, given)
     wide = accumulator(x.dtype)
     total = _pool(x, window, "sum", 0, wide)
 
@@ -271,7 +257,8 @@ def lp_pool(
 ) -> Tensor:
     """The p-norm of every window."""
     _check_norm("LpPool", p)
-    window = window_of("LpPool", x, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    given = WindowAttributes(kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
+    window = window_of("LpPool", x, given)
     wide = accumulator(x.dtype)
     total = _pool(x, window, "sum", 0.0, wide, power_of=p)
     return cast(power(total, 1.0 / p), x.dtype)

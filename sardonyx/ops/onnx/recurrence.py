@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 from sardonyx.base import dtypes, errors, sizes
 from sardonyx.base.dtypes import DType
@@ -93,6 +94,20 @@ def _activations(
 
 def _bound(kind: _Kind, alpha: float, beta: float) -> Activation:
     return lambda x: kind.function(x, alpha, beta)
+
+
+class NamedFunctions(NamedTuple):
+    """Activations as attributes name them.
+
+    Attributes:
+        names: Those of all directions; none for an operator's own.
+        alphas: Parameters of those that take some, in order.
+        betas: The second ones.
+    """
+
+    names: Sequence[str]
+    alphas: Sequence[float]
+    betas: Sequence[float]
 
 
 @dataclass(slots=True)
@@ -281,15 +296,9 @@ class Network:
         """The recurrent weights of a direction, as the right factor: [hidden, gates * hidden]."""
         return seen_inside(transpose(self.of(self.recurrent, number), (1, 0)), outside)
 
-    def functions(
-        self,
-        names: Sequence[str],
-        alphas: Sequence[float],
-        betas: Sequence[float],
-        defaults: Sequence[str],
-    ) -> list[list[Activation]]:
+    def functions(self, given: NamedFunctions, defaults: Sequence[str]) -> list[list[Activation]]:
         """The activations of each direction."""
-        chosen = list(names) or list(defaults) * self.count
+        chosen = list(given.names) or list(defaults) * self.count
         if len(chosen) != len(defaults) * self.count:
             raise InvalidGraph(
                 message(
@@ -299,7 +308,7 @@ class Network:
                     got=str(len(chosen)),
                 )  # fmt: skip
             )
-        found = _activations(chosen, alphas, betas)
+        found = _activations(chosen, given.alphas, given.betas)
         each = len(defaults)
         return [found[k * each : (k + 1) * each] for k in range(self.count)]
 

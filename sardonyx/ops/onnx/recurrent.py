@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from sardonyx.ops.core.regions import Outside, seen_inside
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scope import Scope
-from sardonyx.ops.onnx.recurrence import Activation, Network, Step
+from sardonyx.ops.onnx.recurrence import Activation, NamedFunctions, Network, Step
 from sardonyx.tensor.language import Tensor, concat, constant, matmul, slice_axis
 
 #: Of a direction: what a further state gives all gates, and the new one for a hidden state.
@@ -41,7 +41,8 @@ def rnn_1(
     n = Network(
         scope, x, w, r, b, sequence_lens, [initial_h], direction, layout, 1, hidden_size, clip
     )
-    functions = n.functions(activations, activation_alpha, activation_beta, ["Tanh"])
+    given = NamedFunctions(activations, activation_alpha, activation_beta)
+    functions = n.functions(given, ["Tanh"])
 
     def make(number: int, outside: Outside) -> Step:
         product = n.state_product(number, outside)
@@ -77,7 +78,8 @@ def gru_1(
     n = Network(
         scope, x, w, r, b, sequence_lens, [initial_h], direction, layout, 3, hidden_size, clip
     )
-    functions = n.functions(activations, activation_alpha, activation_beta, ["Sigmoid", "Tanh"])
+    given = NamedFunctions(activations, activation_alpha, activation_beta)
+    functions = n.functions(given, ["Sigmoid", "Tanh"])
     wide = n.hidden * 3
 
     def added_bias(bias: Tensor) -> Tensor:
@@ -144,15 +146,14 @@ def lstm_1(
         scope, x, w, r, b, sequence_lens, [initial_h, initial_c], direction, layout, 4,
         hidden_size, clip,
     )  # fmt: skip
-    return long_short_term(n, p, activations, activation_alpha, activation_beta, bool(input_forget))
+    given = NamedFunctions(activations, activation_alpha, activation_beta)
+    return long_short_term(n, p, given, bool(input_forget))
 
 
 def long_short_term(
     n: Network,
     p: Tensor | None,
-    activations: Sequence[str],
-    alphas: Sequence[float],
-    betas: Sequence[float],
+    given: NamedFunctions,
     input_forget: bool,
     beside: Beside | None = None,
 ) -> tuple[Tensor, ...]:
@@ -161,13 +162,11 @@ def long_short_term(
     Args:
         n: The network.
         p: Peepholes: [directions, 3 * hidden].
-        activations: Names of the functions of all directions.
-        alphas: Parameters of those that take some, in order.
-        betas: The second ones.
+        given: The functions of all directions.
         input_forget: Whether the gates of input and forgetting are coupled.
         beside: What the network's further state is, if it has one.
     """
-    functions = n.functions(activations, alphas, betas, ["Sigmoid", "Tanh", "Tanh"])
+    functions = n.functions(given, ["Sigmoid", "Tanh", "Tanh"])
 
     def make(number: int, outside: Outside) -> Step:
         product = n.state_product(number, outside)

@@ -15,7 +15,7 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.regions import Outside, seen_inside
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scope import Scope
-from sardonyx.ops.onnx.recurrence import Activation, Network
+from sardonyx.ops.onnx.recurrence import Activation, NamedFunctions, Network
 from sardonyx.ops.onnx.recurrent import long_short_term
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -100,9 +100,8 @@ def attn_lstm(
         weights = seen_inside(transpose(n.of(attended, number), (1, 0)), outside)
         return lambda state: matmul(state, weights), attention.reader(n, number, outside)
 
-    found = long_short_term(
-        n, p, activations, activation_alpha, activation_beta, bool(input_forget), beside
-    )
+    functions = NamedFunctions(activations, activation_alpha, activation_beta)
+    found = long_short_term(n, p, functions, bool(input_forget), beside)
     return found[:3]
 
 

@@ -17,7 +17,7 @@ from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scope import Scope
 from sardonyx.ops.onnx.matrix_misc import matmul_integers
 from sardonyx.ops.onnx.quantise import dynamic_quantize_linear
-from sardonyx.ops.onnx.recurrence import Activation, Network
+from sardonyx.ops.onnx.recurrence import Activation, NamedFunctions, Network
 from sardonyx.ops.onnx.recurrent import long_short_term
 from sardonyx.tensor.language import Tensor, assume_shape, cast, reshape, slice_axis, transpose
 
@@ -133,4 +133,5 @@ def dynamic_quantize_lstm(
         scope, x, transpose(w, (0, 2, 1)), transpose(r, (0, 2, 1)), b, sequence_lens,
         [initial_h, initial_c], direction, 0, 4, hidden_size, clip, own, fed_back,
     )  # fmt: skip
-    return long_short_term(n, p, activations, activation_alpha, activation_beta, bool(input_forget))
+    given = NamedFunctions(activations, activation_alpha, activation_beta)
+    return long_short_term(n, p, given, bool(input_forget))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidGraph, message
-from sardonyx.ops.core.contents import contents
+from sardonyx.ops.core.contents import contents, with_length
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.onnx.coordinates import (
     ResizedAxis,
@@ -14,7 +14,7 @@ from sardonyx.ops.onnx.coordinates import (
     proportional_lengths,
     scaled_length,
 )
-from sardonyx.ops.onnx.resizing import Resizing
+from sardonyx.ops.onnx.resizing import ResizeAttributes, Resizing
 from sardonyx.ops.onnx.scales import Scales, check_scales, count_of, given_scales, scaled_in_run
 from sardonyx.tensor import scalar
 from sardonyx.tensor.language import (
@@ -31,43 +31,27 @@ def _resize(
     roi: Tensor | None,
     scales: Scales,
     wanted: Tensor | None,
-    *,
-    antialias: int = 0,
+    given: ResizeAttributes,
     axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     """By `scales` where there are any, else to the lengths in `wanted`."""
-    if x.dtype.is_code and (mode != "nearest" or roi is not None):
+    if x.dtype.is_code and (given.mode != "nearest" or roi is not None):
         raise errors.NotImplemented(message("Resize", "Strings are only taken to the nearest"))
     factors: list[float | Scalar | None]
-    resize = Resizing(
-        x,
-        mode,
-        nearest_mode,
-        cubic_coeff_a,
-        bool(exclude_outside),
-        bool(antialias),
-        extrapolation_value,
-    )
+    resize, policy = Resizing(x, given), given.keep_aspect_ratio_policy
     chosen = [normalise_axis(a, x.rank, "Resize") for a in axes or range(x.rank)]
-    given = wanted.shape[0] if wanted is not None and scales == () else count_of(scales)
+    count = wanted.shape[0] if wanted is not None and scales == () else count_of(scales)
     if len(set(chosen)) != len(chosen):
         raise InvalidGraph(message("Resize", "An axis comes twice", got=str(chosen)))
-    if not isinstance(given, int):  # only a run knows
-        assume_equal(len(chosen), given, "Resize", "Scales or sizes do not fit the axes")
-    elif given not in (0, len(chosen)):
+    if not isinstance(count, int):  # only a run knows
+        assume_equal(len(chosen), count, "Resize", "Scales or sizes do not fit the axes")
+    elif count not in (0, len(chosen)):
         raise InvalidGraph(
             message(
                 "Resize",
                 "Scales or sizes do not fit the axes",
                 expected=str(len(chosen)),
-                got=repr(given),
+                got=repr(count),
             )
         )
     if isinstance(scales, Tensor):
@@ -77,16 +61,16 @@ def _resize(
         lengths = [scaled_length(x.shape[a], s) for a, s in zip(chosen, scales, strict=True)]
         factors = list(scales)
     elif wanted is not None and wanted.shape != (0,):
-        lengths = list(contents(wanted, "The sizes", 0, count=len(chosen)))
+        lengths = list(contents(with_length(wanted, len(chosen), "The sizes"), "The sizes", 0))
         factors = [None] * len(lengths)
-        if keep_aspect_ratio_policy != "stretch":
+        if policy != "stretch":
             sources = [x.shape[a] for a in chosen]
-            ratio = common_scale(sources, lengths, keep_aspect_ratio_policy)
-            lengths = proportional_lengths(sources, lengths, keep_aspect_ratio_policy)
+            ratio = common_scale(sources, lengths, policy)
+            lengths = proportional_lengths(sources, lengths, policy)
             factors = [ratio] * len(lengths)
     else:
         raise InvalidGraph(message("Resize", "Neither scales nor sizes are given"))
-    region = roi if coordinate_transformation_mode == "tf_crop_and_resize" else None
+    region = roi if given.coordinate_transformation_mode == "tf_crop_and_resize" else None
     if region is not None:
         assume_shape(region.shape, (2 * len(chosen),), "Resize", "The region")
     for number, axis in enumerate(chosen):
@@ -98,7 +82,7 @@ def _resize(
             x.shape[axis],
             lengths[number],
             factors[number],
-            coordinate_transformation_mode,
+            given.coordinate_transformation_mode,
             resize.wide,
             begin,
             end,
@@ -142,15 +126,7 @@ def _larger(x: Tensor, scales: Scales, mode: str) -> Tensor:
 
 
 def _upsampled(x: Tensor, scales: Scales, mode: str) -> Tensor:
-    return _resize(
-        x,
-        None,
-        scales,
-        None,
-        coordinate_transformation_mode="asymmetric",
-        mode=mode,
-        nearest_mode="floor",
-    )
+    return _resize(x, None, scales, None, ResizeAttributes("asymmetric", mode, "floor"))
 
 
 @op("Resize", 11, 13, flags=("linear", "strings"))
@@ -168,18 +144,16 @@ def resize_11(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     """To given sizes, or by factors."""
-    return _resize(
-        x,
-        roi,
-        given_scales(scales, x.rank if sizes is None else None),
-        sizes,
-        coordinate_transformation_mode=coordinate_transformation_mode,
+    given = ResizeAttributes(
+        coordinate_transformation_mode,
+        mode,
+        nearest_mode,
         cubic_coeff_a=cubic_coeff_a,
         exclude_outside=exclude_outside,
         extrapolation_value=extrapolation_value,
-        mode=mode,
-        nearest_mode=nearest_mode,
     )
+    factors = given_scales(scales, x.rank if sizes is None else None)
+    return _resize(x, roi, factors, sizes, given)
 
 
 @op("Resize", 18, 19, flags=("linear", "strings"))
@@ -200,18 +174,15 @@ def resize_18(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     """To given sizes, or by factors, along some axes or all."""
-    return _resize(
-        x,
-        roi,
-        given_scales(scales, len(axes or x.shape) if sizes is None else None),
-        sizes,
+    given = ResizeAttributes(
+        coordinate_transformation_mode,
+        mode,
+        nearest_mode,
         antialias=antialias,
-        axes=axes,
-        coordinate_transformation_mode=coordinate_transformation_mode,
         cubic_coeff_a=cubic_coeff_a,
         exclude_outside=exclude_outside,
         extrapolation_value=extrapolation_value,
         keep_aspect_ratio_policy=keep_aspect_ratio_policy,
-        mode=mode,
-        nearest_mode=nearest_mode,
     )
+    factors = given_scales(scales, len(axes or x.shape) if sizes is None else None)
+    return _resize(x, roi, factors, sizes, given, axes)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.core.contents import contents
 from sardonyx.ops.onnx.coordinates import (
@@ -28,6 +29,20 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import indices, make_reduce, reduced_indices
 
 
+@dataclass(frozen=True)
+class ResizeAttributes:
+    """Attributes of Resize, as the specification has them."""
+
+    coordinate_transformation_mode: str
+    mode: str
+    nearest_mode: str
+    antialias: int = 0
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    extrapolation_value: float = 0.0
+    keep_aspect_ratio_policy: str = "stretch"
+
+
 class Resizing:
     """The attributes of a resize, and its plan for each axis.
 
@@ -36,20 +51,11 @@ class Resizing:
         axes: Axis -> where its elements come from; set before `run`.
     """
 
-    def __init__(
-        self,
-        x: Tensor,
-        mode: str,
-        rounding: str,
-        cubic_a: float,
-        exclude_outside: bool,
-        antialias: bool,
-        extrapolation: float,
-    ) -> None:
+    def __init__(self, x: Tensor, given: ResizeAttributes) -> None:
         self.x = x
-        self.mode, self.rounding, self.cubic_a = mode, rounding, cubic_a
-        self.exclude_outside, self.antialias = exclude_outside, antialias
-        self.extrapolation = extrapolation
+        self.mode, self.rounding = given.mode, given.nearest_mode
+        self.cubic_a, self.extrapolation = given.cubic_coeff_a, given.extrapolation_value
+        self.exclude_outside, self.antialias = bool(given.exclude_outside), bool(given.antialias)
         self.wide = dtypes.DOUBLE if x.dtype is dtypes.DOUBLE else dtypes.FLOAT
         self.axes: dict[int, ResizedAxis] = {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
@@ -70,10 +71,28 @@ class _Grid:
         return at < scalar.load(self.counts, (region,))
 
 
-def _grid(
-    rois: Tensor, axis: int, length: Dim, bins: int, ratio: int, scale: float, shifted: bool
-) -> _Grid:
+class _Bins(NamedTuple):
+    """Into what a region is parted, and how its coordinates are meant.
+
+    Attributes:
+        height: How many bins there are from top to bottom.
+        width: How many from left to right.
+        ratio: How many samples a bin has along each axis; 0 for one per element.
+        scale: Coordinates are multiplied by it.
+        shifted: Whether they count from the middle of the first element.
+    """
+
+    height: int
+    width: int
+    ratio: int
+    scale: float
+    shifted: bool
+
+
+def _grid(rois: Tensor, axis: int, length: Dim, given: _Bins) -> _Grid:
     """The samples along one axis: 0 is that of the first and third column, the width."""
+    ratio, scale, shifted = given.ratio, given.scale, given.shifted
+    bins = given.height if axis else given.width
     shift = 0.5 if shifted else 0.0
 
     def edge(region: Dim, column: int) -> Scalar:
@@ -113,17 +132,14 @@ def _aligned(
     rois: Tensor,
     batch_indices: Tensor,
     mode: str,
-    height: int,
-    width: int,
-    ratio: int,
-    scale: float,
-    shifted: bool,
+    bins: _Bins,
 ) -> Tensor:
     """Means, or maxima, of samples of the image (ONNX operator spec; He et al. 2017).
 
     A maximum is that of the weighted elements around the samples, as the reference has it.
     """
     where = "RoiAlign"
+    height, width, ratio = bins[:3]
     _check(where, x, rois, 4)
     assume_shape(batch_indices.shape, rois.shape[:1], where, "The tensor of batch indices")
     if ratio < 0:
@@ -135,8 +151,8 @@ def _aligned(
         raise InvalidGraph(message(where, what, expected="avg or max, and positive sizes"))
     wide = accumulator(x.dtype)
     regions = cast(rois, wide)
-    rows = _grid(regions, 1, x.shape[2], height, ratio, scale, shifted)
-    columns = _grid(regions, 0, x.shape[3], width, ratio, scale, shifted)
+    rows = _grid(regions, 1, x.shape[2], bins)
+    columns = _grid(regions, 0, x.shape[3], bins)
     shape = (rois.shape[0], x.shape[1], height, width)
     at, over = indices(shape), reduced_indices((rows.most, columns.most))
     batches = x.shape[0]
@@ -180,10 +196,8 @@ def roi_align_10(
     spatial_scale: float = 1.0,
 ) -> Tensor:
     """Regions of images, sampled between the elements."""
-    return _aligned(
-        x, rois, batch_indices, mode, output_height, output_width, sampling_ratio,
-        spatial_scale, False,
-    )  # fmt: skip
+    bins = _Bins(output_height, output_width, sampling_ratio, spatial_scale, False)
+    return _aligned(x, rois, batch_indices, mode, bins)
 
 
 @op("RoiAlign", 16, 22)
@@ -207,10 +221,8 @@ def roi_align_16(
             message("RoiAlign", what, expected="half_pixel or output_half_pixel",
                     got=repr(coordinate_transformation_mode))
         )  # fmt: skip
-    return _aligned(
-        x, rois, batch_indices, mode, output_height, output_width, sampling_ratio,
-        spatial_scale, shifted,
-    )  # fmt: skip
+    bins = _Bins(output_height, output_width, sampling_ratio, spatial_scale, shifted)
+    return _aligned(x, rois, batch_indices, mode, bins)
 
 
 # -- MaxRoiPool -------------------------------------------------------------------------------

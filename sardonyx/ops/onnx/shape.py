@@ -9,7 +9,7 @@ from sardonyx.base.dtypes import INT64
 from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
-from sardonyx.ops.core.contents import DataDependent, contents, integers
+from sardonyx.ops.core.contents import DataDependent, contents, integers, with_length
 from sardonyx.ops.core.registry import op
 from sardonyx.ops.core.scalars import check_list
 from sardonyx.ops.onnx.chosen_axes import chosen_axes, in_a_row, with_axes, without_axes
@@ -187,7 +187,8 @@ def tile_1(x: Tensor, tiles: Tensor, axis: Tensor) -> Tensor:
 def tile_6(x: Tensor, repeats: Tensor) -> Tensor:
     """Repeated as a whole along every axis."""
     check_list(repeats, "The number of repeats")
-    counts = contents(repeats, "The number of repeats", 0, count=x.rank)
+    what = "The number of repeats"
+    counts = contents(with_length(repeats, x.rank, what), what, 0)
     if len(counts) != len(x.shape):
         raise InvalidGraph(message("Tile", f"{len(counts)} repeats for {len(x.shape)} axes"))
     return t.tile(x, counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.errors import InvalidGraph, message
@@ -172,16 +173,22 @@ def check_counts(where: str, **counts: Sequence[Dim]) -> None:
             raise InvalidGraph(message(where, what, expected=wanted, got=str(list(given))))
 
 
+class WindowAttributes(NamedTuple):
+    """Attributes of operators that move a window over images, as the specification has them."""
+
+    kernel_shape: Sequence[int] | None = None
+    strides: Sequence[int] | None = None
+    pads: Sequence[int] | None = None
+    dilations: Sequence[int] | None = None
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+
+
 def make_window(
     where: str,
     inputs: Shape,
     kernel: Shape,
-    *,
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    auto_pad: str = "NOTSET",
-    ceil_mode: bool = False,
+    given: WindowAttributes,
 ) -> Window:
     """The window that the attributes of a convolution or pooling operator describe.
 
@@ -189,9 +196,10 @@ def make_window(
         InvalidGraph: They do not fit the space, or no window fits the image.
     """
     rank = len(inputs)
-    steps = tuple(strides or (1,) * rank)
-    apart = tuple(dilations or (1,) * rank)
-    edges = tuple(pads or (0,) * (2 * rank))
+    auto_pad = given.auto_pad
+    steps = tuple(given.strides or (1,) * rank)
+    apart = tuple(given.dilations or (1,) * rank)
+    edges = tuple(given.pads or (0,) * (2 * rank))
     expected = {"kernel_shape": len(kernel), "strides": len(steps), "dilations": len(apart)}
     for name, items in expected.items():
         if items != rank:
@@ -210,7 +218,7 @@ def make_window(
         stride = steps[axis]
         extent = (kernel[axis] - 1) * apart[axis] + 1
         low, high = _edges(where, auto_pad, length, extent, stride, edges[axis::rank])
-        rounding = _rounded_up if ceil_mode else _count
+        rounding = _rounded_up if given.ceil_mode else _count
         count: Dim
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             count = integer.ceildiv(length, stride)

@@ -75,7 +75,7 @@ def tiny_model() -> bytes:
     from sardonyx.loader.writer import write
 
     graph = Graph("doctor", opset={"": 17})
-    graph.ir_version = 8
+    graph.header.ir_version = 8
     shape = (symbol("rows"), _COLUMNS)
     x = graph.add_input(Value("x", dtypes.FLOAT, shape))
     w = graph.add_constant("w", Constant.from_array(_weights(np)))

@@ -245,12 +245,12 @@ class _Fusion:
                 outputs.append(like(graph, old))
                 replacements[old] = outputs[-1]
         self._nodes.append(
-            node_of(graph, op_type, inputs, outputs, attributes, domain=MICROSOFT, found=found)
+            node_of(op_type, inputs, outputs, attributes, domain=MICROSOFT, found=found)
         )
         if joined_shape != root.output.shape:
             # Something has merged the joining of the heads with a reshape after it.
             again = like(graph, root.output)
-            self._nodes.append(node_of(graph, "Reshape", [made, root.inputs[1]], [again]))
+            self._nodes.append(node_of("Reshape", [made, root.inputs[1]], [again]))
             replacements[root.output] = again
         return Patch(replacements, self._nodes, op_type)
 
@@ -267,7 +267,7 @@ class _Fusion:
         attributes: dict[str, Attribute] | None = None,
     ) -> Value:
         made = like(self._graph, of, shape)
-        self._nodes.append(node_of(self._graph, op_type, inputs, [made], attributes))
+        self._nodes.append(node_of(op_type, inputs, [made], attributes))
         return made
 
     def _constant(self, hint: str, array: Array) -> Value:

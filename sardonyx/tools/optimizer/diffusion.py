@@ -80,7 +80,7 @@ def diffusion(options: FusionOptions) -> list[list[Rule]]:
 def _turned(graph: Graph, nodes: list[Node], x: Value, perm: list[Item]) -> Value:
     shape = tuple((x.shape or ())[int(str(axis))] for axis in perm)
     made = like(graph, x, shape)
-    nodes.append(node_of(graph, "Transpose", [x], [made], {"perm": perm}))
+    nodes.append(node_of("Transpose", [x], [made], {"perm": perm}))
     return made
 
 
@@ -128,9 +128,7 @@ def _group_norm(
     image = _turned(graph, nodes, x, _TO_LAST) if channels_last else x
     made = like(graph, image)
     inputs = [image, *vectors]
-    nodes.append(
-        node_of(graph, "GroupNorm", inputs, [made], attributes, domain=MICROSOFT, found=found)
-    )
+    nodes.append(node_of("GroupNorm", inputs, [made], attributes, domain=MICROSOFT, found=found))
     result = _turned(graph, nodes, made, _TO_FIRST) if channels_last else made
     return Patch({root.output: result}, nodes, "GroupNorm")
 
@@ -143,7 +141,7 @@ def _skip_group_norm(graph: Graph, root: Node, found: PatternMatch) -> Patch | s
     images = [_turned(graph, nodes, value, _TO_LAST) for value in (a, b)]
     outputs = [like(graph, root.output), like(graph, images[0])]
     node = node_of(
-        graph, "SkipGroupNorm", [images[0], found["gamma"], found["beta"], images[1]], outputs,
+        "SkipGroupNorm", [images[0], found["gamma"], found["beta"], images[1]], outputs,
         root.attributes, domain=MICROSOFT, found=found,
     )  # fmt: skip
     nodes.append(node)
@@ -167,7 +165,7 @@ def _nhwc_conv(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     inputs = [image, constant(graph, weight.name, filters), *root.inputs[2:]]
     nodes.append(
         node_of(
-            graph, "NhwcConv", inputs, [made], root.attributes, domain=MICROSOFT, found=found
+            "NhwcConv", inputs, [made], root.attributes, domain=MICROSOFT, found=found
         )
     )  # fmt: skip
     return Patch({root.output: _turned(graph, nodes, made, _TO_FIRST)}, nodes, "NhwcConv")
@@ -195,7 +193,7 @@ def _split_gelu(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     x = next(v for v in add.inputs if v is not vectors[0])
     if not same_shape(x, whole):
         return "nothing is added before"
-    return replace(graph, root, "BiasSplitGelu", [x, vectors[0]], found=found)
+    return replace(root, "BiasSplitGelu", [x, vectors[0]], found=found)
 
 
 _BIASED = "Add(biased=Add(x, bias!), skip)"
@@ -209,4 +207,4 @@ def _bias_add(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         return "what is added is no vector of the last axis"
     if not found.is_closed(root.output):
         return "the biased value is read elsewhere"
-    return replace(graph, root, "BiasAdd", [x, bias, skip], found=found)
+    return replace(root, "BiasAdd", [x, bias, skip], found=found)

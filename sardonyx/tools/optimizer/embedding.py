@@ -55,7 +55,7 @@ def _fuse(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
             return value
         made = graph.new_value(f"{value.name}_int32", INT32, value.shape)
         to: dict[str, Attribute] = {"to": INT32.onnx_id}
-        nodes.append(node_of(graph, "Cast", [value], [made], to))
+        nodes.append(node_of("Cast", [value], [made], to))
         return made
 
     place = None if is_counting(positions[1]) else _two_axes(positions[1])
@@ -82,7 +82,7 @@ def _fuse(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     attributes: dict[str, Attribute] = {"epsilon": float(str(attribute_of(root, "epsilon")))}
     nodes.append(
         node_of(
-            graph, "EmbedLayerNormalization", inputs, outputs, attributes,
+            "EmbedLayerNormalization", inputs, outputs, attributes,
             domain=MICROSOFT, found=found,
         )
     )  # fmt: skip

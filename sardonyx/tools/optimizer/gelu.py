@@ -35,7 +35,7 @@ def _unary(op_type: str) -> Build:
             return "an inner value is read elsewhere"
         alpha = found.numbers.get("alpha", 1.0)
         attributes = {"alpha": alpha} if op_type == "QuickGelu" else None
-        return replace(graph, root, op_type, [x], attributes, found=found)
+        return replace(root, op_type, [x], attributes, found=found)
 
     return build
 
@@ -49,7 +49,7 @@ def _biased(op_type: str) -> Build:
             return "the bias is no vector of the last axis"
         if not found.is_closed(root.output):
             return "the biased value is read elsewhere"
-        return replace(graph, root, op_type, [x, bias], found=found)
+        return replace(root, op_type, [x, bias], found=found)
 
     return build
 
@@ -89,7 +89,7 @@ def _with_product(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     if w.shape is None or len(w.shape) != 2 or not found.is_closed(root.output):
         return "the product is not of a matrix, or is read elsewhere"
     inputs = [found["x"], w, found.get("bias")]
-    return replace(graph, root, "GemmFastGelu", inputs, found=found)
+    return replace(root, "GemmFastGelu", inputs, found=found)
 
 
 #: On request, for GPUs.

@@ -105,7 +105,7 @@ class _Fusion:
                 replacements[found[name]] = new
         self._nodes.append(
             node_of(
-                graph, "GroupQueryAttention", inputs, outputs, attributes,
+                "GroupQueryAttention", inputs, outputs, attributes,
                 domain=MICROSOFT, found=found,
             )
         )  # fmt: skip
@@ -142,5 +142,5 @@ class _Fusion:
         attributes: dict[str, Attribute] | None = None,
     ) -> Value:
         made = self._graph.new_value(f"{self._root.output.name}_{op_type.lower()}", dtype, shape)
-        self._nodes.append(node_of(self._graph, op_type, inputs, [made], attributes))
+        self._nodes.append(node_of(op_type, inputs, [made], attributes))
         return made

@@ -209,7 +209,7 @@ class MaskBuilder:
         made: Value,
         attributes: dict[str, Attribute] | None = None,
     ) -> Value:
-        self._nodes.append(node_of(self._graph, op_type, inputs, [made], attributes))
+        self._nodes.append(node_of(op_type, inputs, [made], attributes))
         return made
 
 

@@ -55,9 +55,7 @@ def _written_out(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     if not (is_vector(gamma, size) and is_vector(beta, size) and same_shape(x, root.output)):
         return "gain or bias is no vector of the last axis"
     attributes: dict[str, Attribute] = {"axis": -1, "epsilon": found.numbers["epsilon"]}
-    return replace(
-        graph, root, "LayerNormalization", [x, gamma, beta], attributes, domain="", found=found
-    )
+    return replace(root, "LayerNormalization", [x, gamma, beta], attributes, domain="", found=found)
 
 
 def _simplified(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
@@ -70,7 +68,6 @@ def _simplified(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         "axis": -1, "epsilon": found.numbers["epsilon"], "stash_type": 1
     }  # fmt: skip
     return replace(
-        graph,
         root,
         "SimplifiedLayerNormalization",
         [x, gamma],
@@ -122,7 +119,7 @@ def _skip(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     attributes: dict[str, Attribute] = {"epsilon": float(epsilon)}  # type: ignore[arg-type]
     inputs = [a, b, gamma] if simple else [a, b, gamma, beta]
     op_type = f"Skip{root.op_type}"
-    node = node_of(graph, op_type, inputs, outputs, attributes, domain=MICROSOFT, found=found)
+    node = node_of(op_type, inputs, outputs, attributes, domain=MICROSOFT, found=found)
     return Patch(replacements, [node], op_type)
 
 
@@ -149,7 +146,7 @@ def _biased(place: int) -> object:
         inputs[:2] = [x, skip]
         outputs = [like(graph, v) if not v.is_omitted else Value("", v.dtype) for v in root.outputs]
         node = node_of(
-            graph, root.op_type, [*inputs, bias], outputs, root.attributes,
+            root.op_type, [*inputs, bias], outputs, root.attributes,
             domain=MICROSOFT, found=found,
         )  # fmt: skip
         pairs = zip(root.outputs, outputs, strict=True)

@@ -87,7 +87,7 @@ class _Rotation:
     def _rotate(self, inputs: list[Value], made: Value, attributes: dict[str, Attribute]) -> None:
         self._nodes.append(
             node_of(
-                self._graph, "RotaryEmbedding", inputs, [made], attributes,
+                "RotaryEmbedding", inputs, [made], attributes,
                 domain=MICROSOFT, found=self._found,
             )
         )  # fmt: skip
@@ -155,7 +155,7 @@ class _Rotation:
         """A node; its result is of the type of another value, or counts."""
         hint = f"{self._root.output.name}_{op_type.lower()}"
         made = self._graph.new_value(hint, INT64 if of is None else of.dtype, shape)
-        self._nodes.append(node_of(self._graph, op_type, inputs, [made], attributes))
+        self._nodes.append(node_of(op_type, inputs, [made], attributes))
         return made
 
 

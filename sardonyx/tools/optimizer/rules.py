@@ -84,6 +84,8 @@ def _run_rule(graph: Graph, rule: Rule, report: RuleReport) -> int:
             if result:
                 reasons[node] = result
             continue
+        for made in result.nodes:
+            graph.opset.setdefault(made.domain, 1)
         apply(graph, result)
         reasons.pop(node, None)
         report.made[rule.name] += 1
@@ -95,7 +97,6 @@ def _run_rule(graph: Graph, rule: Rule, report: RuleReport) -> int:
 
 
 def node_of(
-    graph: Graph,
     op_type: str,
     inputs: Iterable[Value | None],
     outputs: Iterable[Value],
@@ -107,18 +108,16 @@ def node_of(
     """A node for a patch; omitted inputs at its end are left out.
 
     Args:
-        graph: The graph that it will be in.
         op_type: The operator.
         inputs: What it reads.
         outputs: What it computes.
         attributes: By name.
-        domain: The operator's domain, which the graph imports from now on.
+        domain: The operator's domain.
         found: The nodes whose place it takes.
     """
     read = list(inputs)
     while read and read[-1] is None:
         read.pop()
-    graph.opset.setdefault(domain, 1)
     origin = tuple(name for node in (found.inner if found else ()) for name in node.origin)
     made = list(outputs)
     name = f"{made[0].name}/{op_type}"
@@ -132,7 +131,6 @@ def like(graph: Graph, value: Value, shape: tuple[Dim, ...] | None = None) -> Va
 
 
 def replace(
-    graph: Graph,
     root: Node,
     op_type: str,
     inputs: Iterable[Value | None],
@@ -142,8 +140,10 @@ def replace(
     found: PatternMatch | None = None,
 ) -> Patch:
     """One node in the place of the first output of another."""
+    graph = root.graph
+    assert graph is not None  # noqa: S101 - narrows the type: it was found in one
     made = like(graph, root.output)
-    node = node_of(graph, op_type, inputs, [made], attributes, domain=domain, found=found)
+    node = node_of(op_type, inputs, [made], attributes, domain=domain, found=found)
     return Patch({root.output: made}, [node], op_type)
 
 

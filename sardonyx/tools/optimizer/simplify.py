@@ -102,7 +102,7 @@ def _pad(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     pads: list[Item] = [int(str(a)) + b for a, b in zip(own, [*begin[2:], *end[2:]], strict=True)]  # type: ignore[arg-type]
     kept: dict[str, Attribute] = {k: v for k, v in root.attributes.items() if k != "auto_pad"}
     return replace(
-        graph, root, "Conv", [x, *root.inputs[1:]], {**kept, "pads": pads}, domain="", found=found
+        root, "Conv", [x, *root.inputs[1:]], {**kept, "pads": pads}, domain="", found=found
     )
 
 
@@ -140,7 +140,7 @@ def _conv(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         inputs = [conv.inputs[0], weight]
     if bias is not None or root.op_type == "Add":
         inputs.append(constant(graph, f"{weight.name}_bias", shift))
-    return replace(graph, root, "Conv", inputs, conv.attributes, domain="", found=found)
+    return replace(root, "Conv", inputs, conv.attributes, domain="", found=found)
 
 
 def _gemm(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
@@ -153,7 +153,7 @@ def _gemm(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         return "the bias is no row"
     if x.dtype is None or x.dtype.name not in ("float", "float16", "double", "bfloat16"):
         return "it is not computed in floats"
-    return replace(graph, root, "Gemm", [x, w, bias], domain="", found=found)
+    return replace(root, "Gemm", [x, w, bias], domain="", found=found)
 
 
 def _turned(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
@@ -165,7 +165,7 @@ def _turned(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     if inputs.count(found["x"]) > 1:
         return "both factors are the same"
     changed = _with(root, **{name: 0 if attribute_of(root, name) else 1})
-    return replace(graph, root, "Gemm", inputs, changed, domain="", found=found)
+    return replace(root, "Gemm", inputs, changed, domain="", found=found)
 
 
 def _turned_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
@@ -174,7 +174,7 @@ def _turned_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     outer = root.attributes.get("perm") or backwards
     inner = found.named["inner"].attributes.get("perm") or backwards
     perm: list[Item] = [int(str(list(inner)[int(str(axis))])) for axis in outer]  # type: ignore[arg-type, union-attr]
-    return replace(graph, root, "Transpose", [found["x"]], {"perm": perm}, domain="", found=found)
+    return replace(root, "Transpose", [found["x"]], {"perm": perm}, domain="", found=found)
 
 
 def _reshaped_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
@@ -184,7 +184,7 @@ def _reshaped_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | st
     if 0 in target.elements:
         return "its shape takes sizes of the first"
     inputs = [found["x"], target]
-    return replace(graph, root, "Reshape", inputs, root.attributes, domain="", found=found)
+    return replace(root, "Reshape", inputs, root.attributes, domain="", found=found)
 
 
 def _target(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
@@ -206,7 +206,7 @@ def _target(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         return "more than one size is not known"
     fixed = constant(graph, "shape", np.array(sizes, np.int64))
     attributes = {k: v for k, v in root.attributes.items() if k != "allowzero"}
-    return replace(graph, root, "Reshape", [x, fixed], attributes, domain="", found=found)
+    return replace(root, "Reshape", [x, fixed], attributes, domain="", found=found)
 
 
 SIMPLIFICATIONS: list[Rule] = table(

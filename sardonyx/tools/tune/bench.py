@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sardonyx.api.settings import Settings
 from sardonyx.base.errors import Fail, message
@@ -40,6 +40,35 @@ _FAILED = "Give valid inputs with --inputs, sizes with --dim, or more time with 
 Progress = Callable[[str], None]
 
 
+class Outside(NamedTuple):
+    """What a bench has of the system.
+
+    Attributes:
+        spawn: Makes a process with variables of its own.
+        clock: Seconds.
+    """
+
+    spawn: Callable[[Mapping[str, str]], Worker] = WorkerProcess
+    clock: Callable[[], float] = time.monotonic
+
+
+_REAL = Outside()
+
+
+class Contest(NamedTuple):
+    """How settings are compared with the defaults.
+
+    Attributes:
+        least: So many pairs at least.
+        most: So many at most.
+        seconds: So long at most.
+    """
+
+    least: int
+    most: int
+    seconds: float
+
+
 class ProcessBench:
     """See `search.TrialBench`.
 
@@ -49,8 +78,7 @@ class ProcessBench:
         options: The measure, and how long all may take.
         facts: What may be fed several times in one run.
         report: Told what is being done.
-        spawn: Makes a process with variables of its own.
-        clock: Seconds.
+        outside: Processes and time.
     """
 
     def __init__(
@@ -60,12 +88,11 @@ class ProcessBench:
         options: TuneOptions,
         facts: Facts,
         report: Progress,
-        spawn: Callable[[Mapping[str, str]], Worker] = WorkerProcess,
-        clock: Callable[[], float] = time.monotonic,
+        outside: Outside = _REAL,
     ) -> None:
         self._model, self._folder, self._options, self._facts = model, folder, options, facts
-        self._report, self._spawn, self._clock = report, spawn, clock
-        self._end = clock() + options.budget_seconds
+        self._report, (self._spawn, self._clock) = report, outside
+        self._end = self._clock() + options.budget_seconds
         self._search_end = self._end - _FINAL_SHARE * options.budget_seconds
         self._base: Worker | None = None
         self._base_reply: dict[str, Any] = {}
@@ -104,7 +131,8 @@ class ProcessBench:
                 outcome = self._checked(worker, base, outcome)
             if outcome.works:
                 seconds = max(0.5, _SHARE_OF_REST * (self._search_end - self._clock()))
-                outcome = self._pairs(worker, base, reply, outcome, _PAIRS, seconds, best)
+                limits = Contest(*_PAIRS, seconds)
+                outcome = self._pairs((worker, reply), base, outcome, limits, best)
         except TrialFailed as error:
             if self._clock() >= self._search_end:
                 raise OutOfTime from None
@@ -127,7 +155,8 @@ class ProcessBench:
             reply = self._load(worker, settings, max(left, 60.0))
             outcome = Outcome(settings, load_seconds=reply["load_seconds"])
             seconds = max(1.0, _FINAL_SHARE_OF_REST * (self._end - self._clock()))
-            return self._pairs(worker, base, reply, outcome, _FINAL_PAIRS, seconds, None)
+            limits = Contest(*_FINAL_PAIRS, seconds)
+            return self._pairs((worker, reply), base, outcome, limits, None)
         except Fail as error:  # of the defaults, which have worked before, too
             return Outcome(settings, failure=str(error))
         finally:
@@ -195,16 +224,22 @@ class ProcessBench:
 
     def _pairs(
         self,
-        worker: Worker,
+        loaded: tuple[Worker, Mapping[str, Any]],
         base: Worker,
-        reply: Mapping[str, Any],
         outcome: Outcome,
-        counts: tuple[int, int],
-        seconds: float,
+        limits: Contest,
         best: Outcome | None,
     ) -> Outcome:
-        """Take turns, until it is clear which one is better, or the time is over."""
-        least, most = counts
+        """Take turns, until it is clear which one is better, or the time is over.
+
+        Args:
+            loaded: The process that has the settings, and its reply when it loaded the model.
+            base: The one that has the defaults.
+            outcome: Of the settings, as far as it is known.
+            limits: How many turns there are.
+            best: What they have to beat; None where that does not matter.
+        """
+        (worker, reply), (least, most, seconds) = loaded, limits
         end = self._clock() + seconds
         ratios: list[float] = []
         times: list[float] = []

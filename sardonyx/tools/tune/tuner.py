@@ -7,7 +7,7 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,9 +103,9 @@ def tune(
         (shared / "feeds").write_bytes(data)
         bench = ProcessBench(path, shared, wanted, facts, progress or _silent)
         try:
-            report = search(
-                bench, wanted, facts, providers, folder / JOURNAL, _header(path, wanted, data)
-            )
+            header = _header(path, wanted, data)
+            journal = Journal(folder / JOURNAL, header, bench, wanted.resume)
+            report = search(bench, journal, wanted, facts, providers)
         finally:
             bench.close()
     finally:
@@ -122,11 +122,10 @@ def tune(
 
 def search(
     bench: FinalBench,
+    journal: Journal,
     options: TuneOptions,
     facts: Facts,
     providers: tuple[str, ...],
-    journal: Path,
-    header: Mapping[str, Any],
     processors: int = 0,
 ) -> Report:
     """Search and compare.
@@ -135,8 +134,7 @@ def search(
         KeyboardInterrupt: There was one before anything was found.
         Fail: The model does not run with default settings.
     """
-    noted = Journal(journal, header, bench, options.resume)
-    found = Search(noted, options, facts, processors or usable_processors(), providers)
+    found = Search(journal, options, facts, processors or usable_processors(), providers)
     report = Report(outcomes=found.outcomes, notes=found.notes)
     if facts.sizes:
         report.notes.append(facts.sizes)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sardonyx.api.parts import engine_of
 from sardonyx.api.session import InferenceSession
 from sardonyx.plan.facts import CommandFacts, PlanFacts, TensorFacts
 from sardonyx.plan.plan import Command, Plan
@@ -46,7 +47,7 @@ def placement_of_model(
 ) -> tuple[list[Placed], list[str]]:
     """All nodes of a session's model, and lines about the whole: `explain`'s."""
     found = explain_model(source, session, run=False)
-    rows = list(_of_engine(session._engine, session.get_providers()[0], ""))
+    rows = list(_of_engine(engine_of(session), session.get_providers()[0], ""))
     rows += [
         Placed(n.name, n.operator, "", "", -1, "", (n.reason,)) for n in found.nodes if n.reason
     ]
