@@ -105,8 +105,8 @@ def _function(
                 context = name
         if program.kind == "block":
             blocks = next(e.names[p.value] for p in program.parameters if p.name == "blocks")
-            count = e.pure(f"sdiv i64 {blocks}, {target.subgroups}")
-            e.bounds = (emit_block.register(e, "ctaid.x"), count)
+            first = emit_block.register(e, "ctaid.x")
+            e.bounds = (first, e.pure(f"sdiv i64 {blocks}, {target.subgroups}"))
             e.pace = emit_block.register(e, "nctaid.x")
         signature = ", ".join(listed)
     try:
