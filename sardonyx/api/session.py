@@ -28,8 +28,8 @@ from sardonyx.base.handlers import undisturbed
 from sardonyx.base.log import get_logger
 from sardonyx.base.notes import note
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.repeatable import QuickRun, not_again
 from sardonyx.runtime.storage import HOST, OutputPlacement, again, is_of_host
+from sardonyx.runtime.try_run import FETCH, TENSORS, WAIT, TryRun, never
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
@@ -136,7 +136,7 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
         self._every = list(range(len(self._output_names)))
         self._run = self._engine.run
         self._input_count = len(self._names)
-        self._kind = self._engine.executable.memory_kind
+        self._kind = self._engine.executable.facts.memory_kind
         self._is_on_host = self._kind is HOST
         self._gives_memory_back = self._is_on_host and not self._options.enable_cpu_mem_arena
         self._follow_engine()
@@ -157,16 +157,8 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
                 _logger.warning(text, name, nearest(name, record.denotations))
 
     def _choose_run(self) -> None:
-        slow = self._gives_memory_back
-        self._quick_run: QuickRun = not_again if slow else self._engine.quick_run
-        # What stays on a device. Its quick way notes nothing.
-        is_recorded = self._tap is not None and self._tap.is_open
-        kept = not_again if slow or is_recorded else self._engine.run_alike
-        self._run_alike = self._quick_run if self._is_on_host else kept
-        engine, not_here = self._engine, slow or self._is_on_host
-        self._fetch_alike: QuickRun = not_again if not_here else engine.fetch_alike
-        self._leave_alike: QuickRun = not_again if not_here else engine.leave_alike
-        self._tensors_alike = not_again if not_here or is_recorded else engine.tensors_alike
+        self._try_run: TryRun = never if self._gives_memory_back else self._engine.try_run
+        self._takes_tensors = self._engine.executable.facts.follows_tensors
 
     # -- running ------------------------------------------------------------------------------
 
@@ -222,9 +214,10 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
             if type(input_feed) is dict and len(input_feed) == len(names):
                 found = None
                 if self._is_on_host:
-                    found = self._quick_run(tuple(map(input_feed.get, names)))
+                    found = self._try_run(tuple(map(input_feed.get, names)))
                 elif places is None:
-                    found = self._fetch_alike(tuple(map(_tensor_of, map(input_feed.get, names))))
+                    tensors = tuple(map(_tensor_of, map(input_feed.get, names)))
+                    found = self._try_run(tensors, None, FETCH)
                 if found is not None:
                     return found if places is None else [found[k] for k in places]
         if not self._is_on_host and (places is not None or stream is not None):
@@ -305,7 +298,7 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
         options = run_options or RunOptions()
         engine, given = self._sorted_feeds(self._checked(options).with_adapters(feeds), main)
         self._check_stream(stream)
-        unread = None if self._is_on_host else main.executable.memory_kind
+        unread = None if self._is_on_host else main.executable.facts.memory_kind
         into: list[Any] = [unread] * len(main.record.outputs)
         first = dict(zip(reversed(places), reversed(targets), strict=True))
         for place, target in first.items():
@@ -384,13 +377,14 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
         tensors = args
         if kwargs and not args and len(kwargs) == self._input_count:
             tensors = tuple(map(kwargs.get, self._names))
-        if len(tensors) == self._input_count and tensors and type(tensors[0]) is not OrtValue:
-            results = self._tensors_alike(tensors)
+        may_follow = self._takes_tensors and len(tensors) == self._input_count
+        if may_follow and tensors and type(tensors[0]) is not OrtValue:
+            results = self._try_run(tensors, None, TENSORS)
             if results is not None:
                 return results[0] if len(results) == 1 else tuple(results)
         feeds = dict(zip(self._names, args, strict=False)) | kwargs
         if args and type(args[0]) is OrtValue:
-            values = self._quick_values(feeds, self._run_alike)
+            values = self._repeated_values(feeds, WAIT)
             if values is not None:
                 return values[0] if len(values) == 1 else tuple(values)
         convert = feeding.converter(feeds.values())
@@ -399,12 +393,12 @@ class InferenceSession(Profiling, AsyncRuns, ValueRuns):
         else:
             stream, found = None, None
             if not self._is_on_host:
-                follows = self._engine.executable.follows_tensors
+                follows = self._engine.executable.facts.follows_tensors
                 stream = feeding.stream_of(feeds.values(), self._kind.number, follows=follows)
                 engine, given = self._fed(feeds)
                 if engine is self._engine:
                     feeds = dict(zip(self._names, given, strict=True))
-                    found = self._run_alike(tuple(given)) if stream is None else None
+                    found = self._try_run(tuple(given)) if stream is None else None
             if found is None:
                 found = self._run_to(feeds, self._every, self._kind, None, None, stream)
             results = [feeding.like_feeds(convert, x) for x in found]

@@ -14,8 +14,8 @@ from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.growable_values import GrownView
 from sardonyx.runtime.overlaps import check_apart
-from sardonyx.runtime.repeatable import QuickRun
 from sardonyx.runtime.storage import MemoryKind
+from sardonyx.runtime.try_run import LEAVE, WAIT, Completion, TryRun
 
 if TYPE_CHECKING:
     from sardonyx.api.output_names import OutputNames
@@ -32,8 +32,7 @@ class ValueRuns:
     _output_names: list[str]
     _kind: MemoryKind
     _is_on_host: bool
-    _run_alike: QuickRun
-    _leave_alike: QuickRun
+    _try_run: TryRun
     _engine: Engine
     _chosen: Callable[[Sequence[str]], tuple[Engine, list[int] | None]]
     _asked: OutputNames
@@ -57,13 +56,13 @@ class ValueRuns:
         if output_names is not None:
             main, places = self._chosen(output_names)
         if stream is None and main is self._engine:
-            quick: list[OrtValue] | None = None
+            values: list[OrtValue] | None = None
             if run_options is None:
-                quick = self._quick_values(input_dict_ort_values, self._run_alike)
+                values = self._repeated_values(input_dict_ort_values, WAIT)
             elif type(run_options) is RunOptions and run_options.only_leaves:
-                quick = self._quick_values(input_dict_ort_values, self._leave_alike)
-            if quick is not None:
-                return quick if places is None else [quick[k] for k in places]
+                values = self._repeated_values(input_dict_ort_values, LEAVE)
+            if values is not None:
+                return values if places is None else [values[k] for k in places]
         feeding.check_mapping(input_dict_ort_values)
         given = _arrays(input_dict_ort_values)
         if self._is_on_host and not any(type(x) is GrownView for x in given.values()):
@@ -75,8 +74,8 @@ class ValueRuns:
             found = self._run_to(given, chosen, self._kind, run_options, None, stream)
         return [OrtValue(a) for a in found]
 
-    def _quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
-        """The outputs, if `run` does it quickly and the values are plain."""
+    def _repeated_values(self, values: Any, completion: Completion) -> list[OrtValue] | None:
+        """The outputs, if the fast path does the run and the values are plain."""
         if type(values) is not dict or len(values) != self._input_count:
             return None
         given = []
@@ -85,7 +84,7 @@ class ValueRuns:
             if type(value) is not OrtValue:
                 return None
             given.append(value._array)
-        found, new = run(tuple(given)), object.__new__
+        found, new = self._try_run(tuple(given), None, completion), object.__new__
         if found is not None:
             for k, array in enumerate(found):
                 found[k] = value = new(OrtValue)
@@ -150,7 +149,7 @@ class ValueRuns:
             raise InvalidArgument(
                 message("run_with_iobinding", "The binding is not one of this session's")
             )
-        if run_options is not None or stream is not None or not iobinding.run_quickly():
+        if run_options is not None or stream is not None or not iobinding.try_run():
             iobinding.run(run_options, stream=stream)
 
     @names_misfits
