@@ -39,17 +39,16 @@ def main() -> None:
 
 def _random_sizes(session: sardonyx.InferenceSession, runs: int) -> None:
     choose, rng = random.Random(0), np.random.default_rng(0)
-    executable = session._engine.executable
+    native = session._engine.executable.launcher.runs
     resolving: list[float] = []
-    native = executable._native_resolve
+    resolve = native.resolve
 
-    def timed(address: int, segment: int) -> int:
+    def timed(frame: Any) -> None:
         start = time.perf_counter()
-        code = native(address, segment)
+        resolve(frame)
         resolving.append(time.perf_counter() - start)
-        return code
 
-    executable._native_resolve = timed
+    native.resolve = timed
     resident: list[int] = []
     compiled = 0
     for number in range(runs):
@@ -59,7 +58,7 @@ def _random_sizes(session: sardonyx.InferenceSession, runs: int) -> None:
         if number == 0:
             compiled = COUNTS["modules"]
         resident.append(_resident_kib())
-    executable._native_resolve = native
+    native.resolve = resolve
     quarter = max(1, runs // 4)
     print(f"runs: {runs}; sizes resolved: {len(resolving)}")
     middle, most = np.quantile(resolving, (0.5, 0.99)) * 1e6

@@ -294,3 +294,87 @@ def test_a_folder_says_what_is_in_it(folder: Path) -> None:
     assert "Entry point:" in entry, "name the entry point"
     named = re.findall(r"`([\w/]+\.py)`", first)
     assert named and all((folder / name).is_file() for name in named), named
+
+
+#: Folders of what runs plans: their classes are composed of parts (see `runtime.executable`).
+COMPOSED = ("runtime", "cpu", "cuda")
+MOST_METHODS, MOST_ATTRIBUTES, MOST_PARAMETERS = 22, 12, 6
+#: Classes that have more, over what they derive from -> methods and attributes, and why.
+LARGER = {
+    "Arena": (20, 16, "the one lock of an arena guards all that it counts"),
+    "CublasLt": (17, 15, "results of trials, by what they were made for"),
+    "CudaFrame": (33, 39, "`Frame`, and what one run has on a device, each read in all runs"),
+    "Cudnn": (9, 14, "plans under way, ready, and refused"),
+    "Device": (15, 15, "one object for all that the driver has one of for each device"),
+    "Engine": (25, 10, "a plan's runs, its variants and its regions"),
+    "Frame": (23, 16, "the record that native code reads, and the memory behind its addresses"),
+    "GrownArray": (31, 14, "an array of any library, whose address may change"),
+    "Launches": (12, 25, "tables that native code reads, with the arrays that keep them"),
+    "PlanTables": (26, 28, "a table for each kind of row that native code reads"),
+    "Pool": (9, 13, "what threads share with native code, kept as long as they live"),
+    "RecordedFrame": (24, 19, "`Frame`, with room for notes"),
+    "UnrankedEngine": (26, 12, "`Engine`, for feeds whose ranks differ"),
+}
+#: Functions with more parameters, and why.
+LONGER = {
+    ("cuda/libraries/proving.py", "__init__"): "operands of a trial, which has no other record",
+    ("cuda/memory/rectangles.py", "copy_rectangles"): "two strided arrays without their objects",
+    ("cuda/memory/values.py", "__init__"): "what is known of an array, by name",
+    ("runtime/pool.py", "_serve"): "what a thread must keep, and nothing else of its pool",
+}
+
+
+def _composed_files() -> list[Path]:
+    return [p for p in FILES if p.relative_to(PACKAGE).parts[0] in COMPOSED]
+
+
+def _classes() -> dict[str, ast.ClassDef]:
+    trees = [ast.parse(path.read_text()) for path in _composed_files()]
+    return {n.name: n for tree in trees for n in tree.body if isinstance(n, ast.ClassDef)}
+
+
+def _size(name: str, classes: dict[str, ast.ClassDef]) -> tuple[int, int]:
+    """Methods and attributes of a class and of what it derives from."""
+    methods, attributes, stack = set[str](), set[str](), [name]
+    while stack:
+        node = classes[stack.pop()]
+        bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
+        stack += [base for base in bases if base in classes]
+        methods |= {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+        attributes |= {
+            n.attr
+            for n in ast.walk(node)
+            if isinstance(n, ast.Attribute)
+            and isinstance(n.ctx, ast.Store)
+            and isinstance(n.value, ast.Name)
+            and n.value.id == "self"
+        }
+    return len(methods), len(attributes)
+
+
+def test_what_runs_plans_is_composed_of_small_classes() -> None:
+    classes = _classes()
+    sizes = {name: _size(name, classes) for name in classes}
+    large = {n for n, (m, a) in sizes.items() if m > MOST_METHODS or a > MOST_ATTRIBUTES}
+    assert large == LARGER.keys()
+    grown = {n: sizes[n] for n, (m, a, _) in LARGER.items() if sizes[n][0] > m or sizes[n][1] > a}
+    assert grown == {}
+
+
+def test_functions_of_what_runs_plans_have_few_parameters() -> None:
+    long = set[tuple[str, str]]()
+    for path in _composed_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+                count = len(given) + len(node.args.kwonlyargs) - (given[:1] in (["self"], ["cls"]))
+                if count > MOST_PARAMETERS:
+                    long.add((path.relative_to(PACKAGE).as_posix(), node.name))
+    assert long == LONGER.keys()
+
+
+def test_the_run_time_knows_no_provider() -> None:
+    for path in FILES:
+        if path.relative_to(PACKAGE).parts[0] in ("runtime", "store", "native"):
+            found = {_folder(module) for module, _ in _imports(path)} & {"cpu", "cuda"}
+            assert not found, f"{path} imports {found}"

@@ -13,8 +13,8 @@ from sardonyx.api.session_model import LoadedModel, SessionModel
 from sardonyx.api.shrinking import check_arenas, shrink
 from sardonyx.api.spelling import nearest
 from sardonyx.base.errors import InvalidArgument, message
-from sardonyx.runtime.repeatable import QuickRun, not_again
 from sardonyx.runtime.storage import OutputPlacement, again, is_of_host
+from sardonyx.runtime.try_run import FETCH, TryRun, never
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
@@ -43,38 +43,26 @@ def tensor_of(value: Any) -> Any:
 class ArrayRuns:
     """Runs of a session's model, by arrays and the places of outputs.
 
-    What a quick run calls is chosen once: when the model is compiled, or recorded from now on.
+    The fast path is looked up once: when the model is compiled, or recorded from now on.
 
     Args:
         model: The session's.
 
     Attributes:
         loaded: The model that runs.
-        quick_run: See `Executable.run_again`.
-        run_alike: What stays on a device: see `Executable.run_alike`.
-        fetch_alike: See `Executable.fetch_alike`.
-        leave_alike: See `Executable.leave_alike`.
-        tensors_alike: See `Executable.tensors_alike`.
+        try_run: The fast path, if the session may take it.
     """
 
     loaded: LoadedModel
 
     def __init__(self, model: SessionModel) -> None:
         self._model = model
-        self.choose_run(is_recorded=False)
+        self.choose_run()
 
-    def choose_run(self, *, is_recorded: bool) -> None:
-        """Take the model as it was compiled last, and its quick ways, if they may be used."""
+    def choose_run(self) -> None:
+        """Take the model as it was compiled last, and its fast path, if it may be used."""
         self.loaded = loaded = self._model.loaded
-        slow = loaded.gives_memory_back
-        self.quick_run: QuickRun = not_again if slow else loaded.engine.quick_run
-        # What stays on a device. Its quick way notes nothing.
-        kept = not_again if slow or is_recorded else loaded.engine.run_alike
-        self.run_alike = self.quick_run if loaded.is_on_host else kept
-        engine, not_here = loaded.engine, slow or loaded.is_on_host
-        self.fetch_alike: QuickRun = not_again if not_here else engine.fetch_alike
-        self.leave_alike: QuickRun = not_again if not_here else engine.leave_alike
-        self.tensors_alike = not_again if not_here or is_recorded else engine.tensors_alike
+        self.try_run: TryRun = never if loaded.gives_memory_back else loaded.engine.try_run
 
     # -- options ------------------------------------------------------------------------------
 
@@ -114,9 +102,9 @@ class ArrayRuns:
         if len(feeds) == len(loaded.names):
             given = map(feeds.get, loaded.names)
             if loaded.is_on_host:
-                found = self.quick_run(tuple(given))
+                found = self.try_run(tuple(given))
             else:
-                found = self.fetch_alike(tuple(map(tensor_of, given)))
+                found = self.try_run(tuple(map(tensor_of, given)), None, FETCH)
         return self.run_chosen(loaded.engine, None, feeds, PLAIN) if found is None else found
 
     def run(
@@ -214,7 +202,7 @@ class ArrayRuns:
         options = call.run_options or RunOptions()
         engine, given = self._sorted_feeds(self.checked(options).with_adapters(feeds), main)
         self.check_stream(call.stream)
-        unread = None if self.loaded.is_on_host else main.executable.memory_kind
+        unread = None if self.loaded.is_on_host else main.executable.facts.memory_kind
         into: list[Any] = [unread] * len(main.record.outputs)
         first = dict(zip(reversed(places), reversed(targets), strict=True))
         for place, target in first.items():

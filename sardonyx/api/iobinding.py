@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, RuntimeException, message
 from sardonyx.base.texts import counted
+from sardonyx.runtime.arrays import KeptItems
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.overlaps import check_apart
@@ -244,10 +245,10 @@ class IOBinding:
                 self._run(plan, cancel, OutputPlacement(plan.targets, stream, waits))
         self._runs.after_run(run_options)
 
-    def run_quickly(self) -> bool:
-        """`run`, if the run is a short one that is like the last; else False, and nothing is done.
+    def try_run(self) -> bool:
+        """`run`, if the fast path does it; else False, and nothing is done.
 
-        See `Executable.run_again` and `Executable.run_alike`.
+        See `runtime.try_run.TryRun`.
 
         Raises:
             InvalidArgument: An input or every output is not bound.
@@ -255,34 +256,30 @@ class IOBinding:
         plan = self._plan
         if plan is None or plan.loaded is not self._runs.loaded:
             plan = self._plan = self._prepare(self._inputs)
-        if plan.in_place:
-            if plan.quick is None or not plan.quick():
-                return False
-            self._results = plan.results
-            return True
-        if not self._runs.loaded.is_on_host:
-            found = plan.engine.run_alike(plan.feeds, plan.targets)
-        elif plan.is_new:
-            found = self._runs.quick_run(tuple(plan.feeds))
-        else:
+        if not plan.is_repeatable:
             return False
+        found = plan.engine.try_run(plan.feeds, plan.outputs)
         if found is None:
             return False
-        self._take(found)
+        if plan.in_place:
+            self._results = plan.results
+        else:
+            self._take(found)
         return True
 
-    def _take(self, results: list[Any]) -> None:
+    def _take(self, results: Sequence[Any]) -> None:
         named = zip(self._runs.loaded.output_names, results, strict=True)
         self._results = {name: found for name, found in named if name in self._outputs}
 
     def _run(self, plan: _Plan, cancel: CancelFlag | None, wanted: OutputPlacement) -> None:
         if plan.in_place:
             try:
-                plan.engine.run_into(plan.feeds, plan.targets, cancel)  # type: ignore[arg-type]  # in place: all are arrays
+                plan.engine.run_into(plan.feeds, plan.targets, cancel)
             except RuntimeException:
                 raise  # the memory is taken, the data is not
             except InvalidArgument:
-                plan.in_place = False  # memory may be larger than the output
+                # Memory may be larger than the output.
+                plan.in_place = plan.is_repeatable = False
             else:
                 self._results = plan.results
                 return
@@ -303,11 +300,11 @@ class IOBinding:
         if not self._outputs:
             raise InvalidArgument(message("run_with_iobinding", "No output is bound"))
         check_apart(self._outputs.items())
-        feeds = [inputs[n] for n in names]
+        feeds = KeptItems(inputs[n] for n in names)
         # What is not bound stays where it is.
-        unbound = None if self._runs.loaded.is_on_host else engine.executable.memory_kind
-        listed = self._runs.loaded.output_names  # a name may be there twice
-        targets = [self._outputs.get(n, unbound) for n in listed]
+        unbound = None if loaded.is_on_host else engine.executable.facts.memory_kind
+        listed = loaded.output_names  # a name may be there twice
+        targets = KeptItems(self._outputs.get(n, unbound) for n in listed)
         bound = [t for t in targets if isinstance(t, np.ndarray)]
         in_place = (
             engine.runs_in_place
@@ -317,28 +314,35 @@ class IOBinding:
             and not _overlap([f for f in feeds if isinstance(f, np.ndarray)], bound)
         )
         results = dict(zip(listed, bound, strict=True)) if in_place else {}
-        made = _Plan(loaded, engine, feeds, targets, in_place, results)
-        if in_place and not self._runs.loaded.gives_memory_back:
-            made.quick = engine.prepared(feeds, bound)
-        made.is_new = engine is session_engine and all(t is None for t in targets)
-        return made
+        outputs: KeptItems | None = targets
+        is_repeatable = not loaded.gives_memory_back
+        if loaded.is_on_host and not in_place:
+            outputs = None  # all are new, or some are copied
+            is_new = engine is session_engine and all(t is None for t in targets)
+            is_repeatable = is_repeatable and is_new
+        return _Plan(loaded, engine, feeds, targets, in_place, results, outputs, is_repeatable)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What a binding runs, and where to: as long as nothing of it is bound anew."""
+    """What a binding runs, and where to: as long as nothing of it is bound anew.
+
+    Attributes:
+        outputs: What the fast path is told of outputs.
+        is_repeatable: Whether the fast path may do the run.
+    """
 
     loaded: LoadedModel
     engine: Engine
-    feeds: list[Any]
-    targets: list[Tensor | MemoryKind | None]
+    feeds: KeptItems
+    targets: KeptItems
     in_place: bool
     results: dict[str, Array]
-    quick: Callable[[], bool] | None = None
-    is_new: bool = False
+    outputs: KeptItems | None
+    is_repeatable: bool
 
 
-def _overlap(feeds: list[Array], targets: list[Array]) -> bool:
+def _overlap(feeds: Sequence[Array], targets: Sequence[Array]) -> bool:
     """Whether a target may share memory with a feed or with another target."""
     for number, target in enumerate(targets):
         others = (*feeds, *targets[:number])

@@ -51,11 +51,7 @@ class Profiling:
         """Have what was compiled just now run, and record its runs where a profile is open."""
         if self._tap is not None:
             self._tap.follow(self._model.engine)
-        self._choose_run()
-
-    def _choose_run(self) -> None:
-        """Have runs take the quick ways of the engine, or those alone that are recorded."""
-        self._runs.choose_run(is_recorded=self._tap is not None and self._tap.is_open)
+        self._runs.choose_run()
 
     def _listen(self, profile: Profile) -> None:
         with compiling:
@@ -65,12 +61,12 @@ class Profiling:
                 self._tap = ProfileTap()
                 self._tap.follow(self._model.engine)
         self._tap.add(profile)
-        self._choose_run()
+        self._runs.choose_run()
 
     def _leave(self, profile: Profile) -> None:
         if self._tap is not None:
             self._tap.remove(profile)
-        self._choose_run()
+        self._runs.choose_run()
 
     @contextmanager
     def profile(self) -> Iterator[Profile]:

@@ -37,6 +37,7 @@ from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.handlers import undisturbed
 from sardonyx.runtime.declared import ModelMetadata
+from sardonyx.runtime.try_run import FETCH, LEAVE, TENSORS, WAIT
 
 if TYPE_CHECKING:
     from sardonyx.api.pipeline import Pipeline
@@ -163,9 +164,10 @@ class InferenceSession:
             if type(input_feed) is dict and len(input_feed) == len(names):
                 found = None
                 if loaded.is_on_host:
-                    found = runs.quick_run(tuple(map(input_feed.get, names)))
+                    found = runs.try_run(tuple(map(input_feed.get, names)))
                 elif places is None:
-                    found = runs.fetch_alike(tuple(map(tensor_of, map(input_feed.get, names))))
+                    tensors = tuple(map(tensor_of, map(input_feed.get, names)))
+                    found = runs.try_run(tensors, None, FETCH)
                 if found is not None:
                     return found if places is None else [found[k] for k in places]
         return runs.run_chosen(main, places, input_feed, call)
@@ -189,13 +191,13 @@ class InferenceSession:
         if output_names is not None:
             main, places = runs.chosen(output_names)
         if stream is None and main is loaded.engine:
-            quick: list[OrtValue] | None = None
+            values: list[OrtValue] | None = None
             if run_options is None:
-                quick = self._values.quick_values(input_dict_ort_values, runs.run_alike)
+                values = self._values.try_run(input_dict_ort_values, WAIT)
             elif type(run_options) is RunOptions and run_options.only_leaves:
-                quick = self._values.quick_values(input_dict_ort_values, runs.leave_alike)
-            if quick is not None:
-                return quick if places is None else [quick[k] for k in places]
+                values = self._values.try_run(input_dict_ort_values, LEAVE)
+            if values is not None:
+                return values if places is None else [values[k] for k in places]
         call = PLAIN
         if run_options is not None or stream is not None:
             call = call_options((run_options, None, stream, None))
@@ -244,7 +246,7 @@ class InferenceSession:
             raise InvalidArgument(
                 message("run_with_iobinding", "The binding is not one of this session's")
             )
-        if run_options is not None or stream is not None or not iobinding.run_quickly():
+        if run_options is not None or stream is not None or not iobinding.try_run():
             iobinding.run(run_options, stream=stream)
 
     def run_async(
@@ -324,9 +326,9 @@ class InferenceSession:
             results = None
             if type(args[0]) is OrtValue:
                 feeds = dict(zip(loaded.names, args, strict=True))
-                results = self._values.quick_values(feeds, runs.run_alike)
-            elif not loaded.is_on_host:
-                results = runs.tensors_alike(args)
+                results = self._values.try_run(feeds, WAIT)
+            elif loaded.follows_tensors:
+                results = runs.try_run(args, None, TENSORS)
             if results is not None:
                 return results[0] if len(results) == 1 else tuple(results)
         return self._calls.call(args, kwargs)

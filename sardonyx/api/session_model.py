@@ -42,6 +42,7 @@ class LoadedModel:
         kind: The memory that results are in.
         is_on_host: Whether that is the processor's.
         gives_memory_back: Whether nothing is held between runs.
+        follows_tensors: Whether calls with tensors of torch run in torch's stream.
     """
 
     engine: Engine
@@ -52,6 +53,7 @@ class LoadedModel:
     kind: MemoryKind
     is_on_host: bool
     gives_memory_back: bool
+    follows_tensors: bool
 
 
 class SessionModel:
@@ -159,7 +161,8 @@ class SessionModel:
 
 def _loaded(engine: Engine, options: SessionOptions) -> LoadedModel:
     names = [v.name for v in engine.record.outputs]
-    kind = engine.executable.memory_kind
+    facts = engine.executable.facts
+    kind = facts.memory_kind
     return LoadedModel(
         engine,
         names=tuple(v.name for v in engine.record.inputs),
@@ -169,4 +172,5 @@ def _loaded(engine: Engine, options: SessionOptions) -> LoadedModel:
         kind=kind,
         is_on_host=kind is HOST,
         gives_memory_back=kind is HOST and not options.enable_cpu_mem_arena,
+        follows_tensors=facts.follows_tensors,
     )

@@ -50,5 +50,5 @@ def _engines(engine: Engine) -> Iterator[Engine]:
 
 
 def _name(engine: Engine) -> str:
-    kind = engine.executable.memory_kind
+    kind = engine.executable.facts.memory_kind
     return _CPU if kind is HOST else f"gpu:{kind.number}"

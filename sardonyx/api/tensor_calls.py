@@ -10,6 +10,7 @@ from sardonyx.api.array_runs import PLAIN, ArrayRuns
 from sardonyx.api.ortvalue import OrtValue
 from sardonyx.api.value_runs import ValueRuns
 from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.runtime.try_run import TENSORS, WAIT
 
 
 class TensorCalls:
@@ -34,16 +35,16 @@ class TensorCalls:
         if len(args) > len(names):
             expected, got = str(len(names)), str(len(args))
             raise InvalidArgument(message("call", "Too many inputs", expected=expected, got=got))
-        is_quick = not (loaded.is_on_host or args) and len(kwargs) == len(names)
-        if is_quick and kwargs:
+        may_follow = loaded.follows_tensors and not args and len(kwargs) == len(names)
+        if may_follow and kwargs:
             tensors = tuple(map(kwargs.get, names))
             if type(tensors[0]) is not OrtValue:
-                results = self._runs.tensors_alike(tensors)
+                results = self._runs.try_run(tensors, None, TENSORS)
                 if results is not None:
                     return alone(results)
         feeds = dict(zip(names, args, strict=False)) | kwargs
         if args and kwargs and type(args[0]) is OrtValue:
-            values = self._values.quick_values(feeds, self._runs.run_alike)
+            values = self._values.try_run(feeds, WAIT)
             if values is not None:
                 return alone(values)
         convert = feeding.converter(feeds.values())
@@ -51,12 +52,12 @@ class TensorCalls:
             return alone(self._runs.run_plain(feeds))
         stream, found = None, None
         if not loaded.is_on_host:
-            follows = loaded.engine.executable.follows_tensors
+            follows = loaded.follows_tensors
             stream = feeding.stream_of(feeds.values(), loaded.kind.number, follows=follows)
             engine, given = self._runs.fed(feeds)
             if engine is loaded.engine:
                 feeds = dict(zip(names, given, strict=True))
-                found = self._runs.run_alike(tuple(given)) if stream is None else None
+                found = self._runs.try_run(tuple(given)) if stream is None else None
         if found is None:
             call = PLAIN if stream is None else PLAIN._replace(stream=stream)
             found = self._runs.run_to(loaded.every, loaded.kind, feeds, call)

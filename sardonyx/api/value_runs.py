@@ -13,8 +13,8 @@ from sardonyx.api.ortvalue_vector import OrtValueVector
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.growable_values import GrownView
 from sardonyx.runtime.overlaps import check_apart
-from sardonyx.runtime.repeatable import QuickRun
 from sardonyx.runtime.storage import MemoryKind
+from sardonyx.runtime.try_run import Completion
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
@@ -59,9 +59,10 @@ class ValueRuns:
             found = runs.run_to(chosen, loaded.kind, given, call)
         return [OrtValue(a) for a in found]
 
-    def quick_values(self, values: Any, run: QuickRun) -> list[OrtValue] | None:
-        """The outputs, if `run` does it quickly and the values are plain."""
-        names = self._runs.loaded.names
+    def try_run(self, values: Any, completion: Completion) -> list[OrtValue] | None:
+        """The outputs, if the fast path does the run and the values are plain."""
+        runs = self._runs
+        names = runs.loaded.names
         if type(values) is not dict or len(values) != len(names):
             return None
         given = []
@@ -70,7 +71,7 @@ class ValueRuns:
             if type(value) is not OrtValue:
                 return None
             given.append(value._array)
-        found, new = run(tuple(given)), object.__new__
+        found, new = runs.try_run(tuple(given), None, completion), object.__new__
         if found is not None:
             for k, array in enumerate(found):
                 found[k] = value = new(OrtValue)

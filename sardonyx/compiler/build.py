@@ -15,7 +15,7 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.interrupt import checkpoint
 from sardonyx.base.log import get_logger
 from sardonyx.compiler import model_interface
-from sardonyx.compiler.built import Built, preparing_team
+from sardonyx.compiler.built import Built, prepare_with
 from sardonyx.compiler.compile_graph import DEFAULT, Compiled, TensorGraph, compile_tensors
 from sardonyx.compiler.compile_options import CompileOptions
 from sardonyx.compiler.deciding_shapes import give_decisions, give_outputs, give_shapes
@@ -135,8 +135,8 @@ def build_model(
     read = None
     if not (has_hidden_data or is_own or claims):
         read = [w.number for w in weights if w.number is not None and w.was_read]
-    team = preparing_team(options)
-    constants = Constants(compiled, generated.initial, budget, options.cancel, team)
+    prepare = prepare_with(generated.initial, options, budget)
+    constants = Constants(compiled, prepare, budget, options.cancel)
     if not unranked:
         tensors = [lowered.outputs[v] for v in graph.outputs]
         names = model_interface.names_of(declared)

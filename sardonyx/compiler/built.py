@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sardonyx.base.records import dataclass
+from sardonyx.cpu.executable import CpuExecutable, executable_of
 from sardonyx.cpu.threads import thread_count
+from sardonyx.plan.plan import Plan
+from sardonyx.runtime.budget import Budget
+from sardonyx.runtime.plan_tables import PlanCode
 from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
 from sardonyx.runtime.thread_setup import plain_setup
-from sardonyx.store.constants import Constants
+from sardonyx.store.constants import Constants, Prepare
 from sardonyx.store.model_record import ModelRecord
 
 if TYPE_CHECKING:
@@ -45,7 +52,20 @@ class Built:
     read: list[int] | None = None
 
 
-def preparing_team(options: EngineOptions) -> Team:
-    """Who makes constants: threads of any session, in the mode of this one's runs."""
+def prepare_with(code: PlanCode, options: EngineOptions, budget: Budget) -> Prepare:
+    """What makes constants: threads of any session, in the mode of this one's runs.
+
+    Args:
+        code: The kernels of the preparations.
+        options: The session's.
+        budget: What memory counts in.
+    """
     setup = plain_setup(flushes_denormals=True) if options.flushes_denormals else None
-    return Team(thread_count(options.threads), setup=setup)
+    team = Team(thread_count(options.threads), setup=setup)
+    return partial(_prepared, code, team, budget)
+
+
+def _prepared(
+    code: PlanCode, team: Team, budget: Budget, plan: Plan, constants: Sequence[Array]
+) -> CpuExecutable:
+    return executable_of(plan, code, constants, threads=team, budget=budget)

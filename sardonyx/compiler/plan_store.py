@@ -18,7 +18,7 @@ from sardonyx.base.dtypes import BY_NAME, DType
 from sardonyx.base.errors import SardonyxError
 from sardonyx.base.log import get_logger
 from sardonyx.base.records import dataclass
-from sardonyx.compiler.built import Built, preparing_team
+from sardonyx.compiler.built import Built, prepare_with
 from sardonyx.compiler.options import EngineOptions
 from sardonyx.ir.constant import ArrayData, Constant
 from sardonyx.link.blob import Blob
@@ -129,8 +129,8 @@ class StoredPlan:
             _log.debug("a plan that was kept is of no use: %s", error)
             return None
         generated = Generated(initial, lambda: (code, load_blob(Blob.from_bytes(code))))
-        team = preparing_team(options)
-        constants = Constants(recipe, generated.initial, budget, options.cancel, team)
+        prepare = prepare_with(generated.initial, options, budget)
+        constants = Constants(recipe, prepare, budget, options.cancel)
         record = replace(record, files=self._external.identities)
         return Built(record, generated, constants)
 

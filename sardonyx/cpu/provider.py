@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base.forks import compiling
+from sardonyx.cpu.executable import executable_of
 from sardonyx.link.executable_memory import load_blob, load_part
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.budget import Budget
@@ -82,4 +83,4 @@ class CpuProvider:
         self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget
     ) -> Executable:
         """What runs a plan."""
-        return Executable(plan, code, constants, threads=team, budget=budget)
+        return executable_of(plan, code, constants, threads=team, budget=budget)

@@ -13,7 +13,8 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.libraries.libraries import LibrarySettings, find_libraries
-from sardonyx.cuda.run.executable import CudaExecutable
+from sardonyx.cuda.run.device_state import CudaRunSettings
+from sardonyx.cuda.run.executable import cuda_executable
 from sardonyx.cuda.settings import CudaSettings
 from sardonyx.link.executable_memory import load_blob
 from sardonyx.llvm.ptx import ptx_target
@@ -160,10 +161,12 @@ class CudaProvider:
         self, plan: Plan, code: Any, constants: Sequence[Array], team: Team, budget: Budget
     ) -> Executable:
         """What runs a plan."""
-        return CudaExecutable(
-            plan, code, constants, self.device, budget, self.arena, self._settings.stream,
-            self._settings.graphs, self.libraries, copies_apart=self._settings.copies_apart,
+        asked = self._settings
+        settings = CudaRunSettings(
+            self.device, budget, self.arena, asked.stream, asked.graphs, self.libraries,
+            copies_apart=asked.copies_apart,
         )  # fmt: skip
+        return cuda_executable(plan, code, constants, settings)
 
 
 def _turns_of(plan: Plan) -> list[Program]:

@@ -21,11 +21,6 @@ class ProfileTap:
         self._engine: Engine | None = None
         self._lock = RenewedLock()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a profile."""
-        return bool(self._profiles)
-
     def take(self, trace: RunTrace) -> None:
         """See `runtime.recording.Sink`."""
         for profile in self._profiles:

@@ -30,8 +30,8 @@ from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.fed_ranks import FedShape, rank_of, shape_of, shape_of_computed
 from sardonyx.runtime.inplace_append import Appender
-from sardonyx.runtime.repeatable import QuickRun, RepeatedRun, not_again
-from sardonyx.runtime.storage import DeviceArray, OutputPlacement, again, to_host
+from sardonyx.runtime.storage import HOST, DeviceArray, OutputPlacement, again, to_host
+from sardonyx.runtime.try_run import TryRun, never
 from sardonyx.store.model_record import ModelRecord
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Engine:
         timings: Seconds by phase of loading.
         tuned: The results of tuning that it was compiled with.
         claims: What providers outside the package compute; None if there are none.
+        try_run: The fast path; see `Executable.try_run`.
     """
 
     def __init__(
@@ -63,17 +64,24 @@ class Engine:
         self._variants: Variants | None = None
         self._unrecorded = executable
         self._plain = record.output_places == list(range(len(record.outputs)))
-        growable_buffers = executable.growable_buffers if self._plain and record.appended else None
+        buffers = executable.facts.growable_buffers if self._plain and record.appended else None
         self._appender = (
-            None
-            if growable_buffers is None
-            else Appender(record, growable_buffers, self._in_growable_buffers)
+            None if buffers is None else Appender(record, buffers, self._in_growable_buffers)
         )
+        self.try_run = self._fast_path()
+
+    def _fast_path(self) -> TryRun:
+        """That of the executable, where its results are the engine's as they are."""
+        is_on_host = self.executable.facts.memory_kind is HOST
+        if self._plain and (is_on_host or self._appender is None):
+            return self.executable.try_run
+        return never
 
     def record_runs(self, sink: Sink | None) -> None:
         """Give `sink` a trace of every run that begins from now on; None ends that."""
         base = self._unrecorded
         self.executable = base if sink is None else base.recorded(self.record, sink)
+        self.try_run = self._fast_path()
         if self._variants is not None:
             self._variants.record_runs(sink)
 
@@ -116,41 +124,6 @@ class Engine:
             found.append(results[place].copy() if place in used else results[place])
             used.add(place)
         return found
-
-    @property
-    def quick_run(self) -> QuickRun:
-        """See `Executable.run_again`."""
-        return self.executable.run_again if self._plain else not_again
-
-    def prepared(
-        self, feeds: Sequence[np.ndarray[Any, Any]], outputs: Sequence[np.ndarray[Any, Any]]
-    ) -> Callable[[], bool]:
-        """See `Executable.prepared`; recorded runs are left to `run_into`."""
-        return self._unrecorded.prepared(feeds, outputs)
-
-    @property
-    def run_alike(self) -> RepeatedRun:
-        """See `Executable.run_alike`."""
-        is_plain = self._plain and self._appender is None
-        return self.executable.run_alike if is_plain else not_again
-
-    @property
-    def fetch_alike(self) -> QuickRun:
-        """See `Executable.fetch_alike`."""
-        is_plain = self._plain and self._appender is None
-        return self.executable.fetch_alike if is_plain else not_again
-
-    @property
-    def leave_alike(self) -> QuickRun:
-        """See `Executable.leave_alike`."""
-        is_plain = self._plain and self._appender is None
-        return self.executable.leave_alike if is_plain else not_again
-
-    @property
-    def tensors_alike(self) -> QuickRun:
-        """See `Executable.tensors_alike`."""
-        is_plain = self._plain and self._appender is None
-        return self.executable.tensors_alike if is_plain else not_again
 
     def run_to(
         self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
@@ -197,7 +170,7 @@ class Engine:
     @property
     def is_asynchronous(self) -> bool:
         """Whether `start` comes back before the run has happened."""
-        return self._plain and self.executable.is_asynchronous
+        return self._plain and self.executable.facts.is_asynchronous
 
     def start(
         self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
@@ -413,17 +386,9 @@ class UnrankedEngine(Engine):
         """No: whether a plan does is known when there is one."""
         return False
 
-    @property
-    def quick_run(self) -> QuickRun:
+    def _fast_path(self) -> TryRun:
         """None: there is no plan of its own."""
-        return not_again
-
-    @property
-    def run_alike(self) -> RepeatedRun:
-        """None, as of `quick_run`."""
-        return not_again
-
-    fetch_alike = leave_alike = tensors_alike = quick_run
+        return never
 
     def _of_ranks(
         self, feeds: Sequence[Any], cancel: CancelFlag | None

@@ -27,9 +27,9 @@ def explain(engine: Engine, *, verbose: bool = False) -> str:
     Times are estimates of the planner. Sizes are those of the last run; before a run, or where
     they differ within one, symbols stand for them.
     """
-    plan, known = engine.executable.plan, engine.executable.sizes
+    plan, known = engine.executable.plan, engine.executable.frames.sizes
     lines = [_summary(engine), _origin_of_code(engine.timings), _memory(engine)]
-    lines += engine.executable.remarks() + _claims(engine)
+    lines += engine.executable.report().remarks + _claims(engine)
     copies = [_copy(plan, number) for number in _copies(plan)]
     lines.append(f"copies of layout: {len(copies) or 'none'}")
     lines += [f"  {text}" for text in copies]
@@ -54,14 +54,15 @@ def memory(engine: Engine) -> dict[str, Any]:
     engines += [inner for e in engines for region in e.regions for inner in _all_plans(region)]
     executables = [e.executable for e in engines]
     devices: dict[str, Any] = {}
-    for executable in executables:
-        devices.update(executable.device_statistics())
+    reports = [executable.report() for executable in executables]
+    for report in reports:
+        devices.update(report.devices)
     budget = engine.executable.budget
     return {
         "weights_bytes": sum(size for e in engines for _, _, _, size in e.record.constants),
-        "intermediate_bytes": sum(x.arena_bytes for x in executables),
-        "frames": sum(x.frames for x in executables),
-        "reserved_for_callers_graphs_bytes": sum(x.reserved_bytes for x in executables),
+        "intermediate_bytes": sum(x.frames.arena_bytes for x in executables),
+        "frames": sum(len(x.frames) for x in executables),
+        "reserved_for_callers_graphs_bytes": sum(x.reserved_bytes for x in reports),
         "held_bytes": budget.held_bytes,
         "limit_bytes": budget.limit_bytes,
         "devices": devices,
@@ -95,7 +96,7 @@ def _summary(engine: Engine) -> str:
     if hosted:
         text += f", {_count(hosted, 'call')} of Python"
     threads = engine.executable.team.threads
-    return f"{text}, {_count(threads, 'thread')}, {engine.executable.runs_on}"
+    return f"{text}, {_count(threads, 'thread')}, {engine.executable.facts.runs_on}"
 
 
 def _claims(engine: Engine) -> list[str]:
@@ -133,11 +134,9 @@ def _origin_of_code(timings: Mapping[str, float]) -> str:
 
 def _memory(engine: Engine) -> str:
     weights = sum(size for _, _, _, size in engine.record.constants)
-    executable = engine.executable
-    held = f"{bytes_text(executable.arena_bytes)} of intermediate values"
-    return (
-        f"memory: {bytes_text(weights)} of weights, {held} in {_count(executable.frames, 'frame')}"
-    )
+    frames = engine.executable.frames
+    held = f"{bytes_text(frames.arena_bytes)} of intermediate values"
+    return f"memory: {bytes_text(weights)} of weights, {held} in {_count(len(frames), 'frame')}"
 
 
 # -- kernels ------------------------------------------------------------------------------------

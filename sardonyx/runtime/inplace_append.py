@@ -78,7 +78,7 @@ class Appender:
         if not self._is_asked(feeds, wanted):
             return None
         executable = self._executable()
-        if executable is None or executable.growable_buffers is None:
+        if executable is None or executable.facts.growable_buffers is None:
             return None
         claims: dict[int, _Claim] = {}
         try:

@@ -201,3 +201,9 @@ def fault(code: int, frame: Frame, plan: Plan, cancel: CancelFlag | None) -> Exc
         return IndexOutOfRange(message(command.where, what, expected=expected, got=str(a)))
     text = FAULTS.get(code, f"fault {code}").format(a=a, b=b)
     return _FAULT_ERRORS.get(code, RuntimeException)(message(command.where, text))
+
+
+def wrong_number_of_feeds(expected: int, got: int) -> InvalidArgument:
+    """The error of a run with too many or too few feeds."""
+    what = "The number of feeds is wrong"
+    return InvalidArgument(message("run", what, expected=str(expected), got=str(got)))

@@ -6,7 +6,7 @@ reads its weights into memory that the next one uses again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -15,15 +15,13 @@ import numpy as np
 from sardonyx.base import dtypes, errors
 from sardonyx.base.errors import message
 from sardonyx.base.interrupt import checkpoint
+from sardonyx.plan.plan import Plan
 from sardonyx.runtime.arena import aligned_array
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.host_calls import Strings
-from sardonyx.runtime.plan_tables import PlanCode
 from sardonyx.runtime.pool import Pool
 from sardonyx.runtime.storage import Array
-from sardonyx.runtime.team import Team
 from sardonyx.store.model_record import ConstantPlace
 from sardonyx.store.preparation import Preparation, Recipe, Stored, size_bytes
 
@@ -44,15 +42,31 @@ class ConstantsFile(Protocol):
         """Write bytes there."""
 
 
+class Prepared(Protocol):
+    """A preparation with its weights, ready to run on the processor."""
+
+    @property
+    def workers(self) -> Pool | None:
+        """The threads that it had; None if it had none."""
+
+    def run_into(
+        self, feeds: Sequence[object], outputs: Sequence[Array], cancel: CancelFlag | None = None
+    ) -> None:
+        """See `runtime.executable.Executable.run_into`."""
+
+
+#: Makes what runs a plan, with the arrays behind its constants.
+Prepare = Callable[[Plan, Sequence[Array]], Prepared]
+
+
 class Constants:
     """Makes the constants of a model's main plan.
 
     Args:
         recipe: What is done.
-        code: The kernels of its preparations.
+        prepare: Makes what runs a preparation.
         budget: Counts what the session holds. The constants are counted at once.
         cancel: Ends the preparations when it is set.
-        threads: Threads that a preparation may use, or how they share it.
 
     Attributes:
         recipe: What is done.
@@ -66,13 +80,11 @@ class Constants:
     def __init__(
         self,
         recipe: Recipe,
-        code: PlanCode,
+        prepare: Prepare,
         budget: Budget,
         cancel: CancelFlag | None = None,
-        threads: int | Team = 1,
     ) -> None:
-        self.recipe, self._code, self._budget = recipe, code, budget
-        self._cancel, self._threads = cancel, threads
+        self.recipe, self._prepare, self._budget, self._cancel = recipe, prepare, budget, cancel
         self._workers: Pool | None = None
         self._made = {b for p in recipe.preparations for b in p.outputs}
         self.strings = self._all_strings()
@@ -183,11 +195,9 @@ class Constants:
         left = iter(views[len(preparation.constants) :])
         made = [next(left) if a is None else a for a in outputs]
         given = views[: len(preparation.constants)]
-        executable = Executable(
-            preparation.plan, self._code, given, threads=self._threads, budget=self._budget
-        )
-        executable.run_into([], made, self._cancel)
-        self._workers = executable.workers  # threads that nobody holds end: the next one has them
+        prepared = self._prepare(preparation.plan, given)
+        prepared.run_into([], made, self._cancel)
+        self._workers = prepared.workers  # threads that nobody holds end: the next one has them
         return made
 
     def _fill(self, buffer: Stored, target: Array) -> None:

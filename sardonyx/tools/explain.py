@@ -185,14 +185,14 @@ def _run(session: InferenceSession, chosen: Sizes, sizes: Mapping[str, int]) -> 
 
 def _kernels(engine: Engine, purpose: str) -> Iterator[KernelFacts]:
     executable = engine.executable
-    plan, known = executable.plan, executable.sizes
+    plan, known = executable.plan, executable.frames.sizes
     info = describe(plan, PlanFacts.from_bytes(engine.record.facts), known).commands
     commands = {k: c for k, c in enumerate(plan.commands) if isinstance(c, Command)}
     shares = estimated_shares(plan, known)
     for number, command in commands.items():
         own = info[number]
         yield KernelFacts(
-            purpose, number, own.kernel, "host" if command.host else executable.runs_on,
+            purpose, number, own.kernel, "host" if command.host else executable.facts.runs_on,
             own.operator, list(own.nodes), distinct(own.operators),
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.inputs],
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.outputs],

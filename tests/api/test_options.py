@@ -105,16 +105,16 @@ def test_memory_is_given_back() -> None:
     x = {"x": np.ones((64, 4), np.float32)}
     held = ort.InferenceSession(two_steps())
     held.run(None, x)
-    assert held._engine.executable.arena_bytes > 0
+    assert held._engine.executable.frames.arena_bytes > 0
     options = ort.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     held.run(None, x, options)
-    assert held._engine.executable.arena_bytes == 0
+    assert held._engine.executable.frames.arena_bytes == 0
     settings = ort.SessionOptions()
     settings.enable_cpu_mem_arena = False
     spare = ort.InferenceSession(two_steps(), settings)
     spare.run(None, x)
-    assert spare._engine.executable.arena_bytes == 0
+    assert spare._engine.executable.frames.arena_bytes == 0
     with pytest.raises(errors.InvalidArgument, match="npu:0"):
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "npu:0")
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")

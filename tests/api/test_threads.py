@@ -121,7 +121,7 @@ def test_affinities_are_kept() -> None:
     given.add_session_config_entry("session.intra_op_thread_affinities", text)
     session = sardonyx.InferenceSession(pickle.loads(pickle.dumps(DATA)), given)
     check(session)
-    workers = session._engine.executable._pool
+    workers = session._engine.executable.workers
     assert workers is not None
     found = [os.sched_getaffinity(native) for _, native in workers.identities]
     assert found == [{allowed[0]}, {allowed[0], allowed[-1]}]

@@ -360,10 +360,10 @@ def test_libraries_of_the_device(name: str, options: dict[str, str]) -> None:
         scale = max(2.0, float(np.abs(expected).max()) / 2)
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=scale * tolerance)
         deadline = time.monotonic() + 60
-        while executable.libraries.pending and time.monotonic() < deadline:
+        while executable.parts.state.libraries.pending and time.monotonic() < deadline:
             time.sleep(0.01)
     planned = [c.library.function for c in executable.plan.calls if c.library is not None]
     assert sorted(planned) == calls
     # Without tensor cores cuDNN has few convolutions; of groups the faster of two does the work.
     if not options and "groups" not in name:
-        assert not executable._undone, executable.remarks()
+        assert not executable.parts.libraries.undone, executable.report().remarks

@@ -87,7 +87,7 @@ def test_a_loop_that_ends_as_it_is_cancelled(
 
     def late(self: CudaFrame, cancel: CancelFlag | None = None) -> None:
         finish(self)
-        self.stop()
+        self.contexts.stop()
 
     with monkeypatch.context() as patch:
         patch.setattr(CudaFrame, "finish", late)
@@ -105,7 +105,7 @@ def test_a_loop_after_one_that_was_cancelled_and_forgotten(
     for _ in range(3):
         session.run_with_ort_values(None, feeds)
     engine: Any = session._engine.executable
-    cancel, wanted = CancelFlag(), OutputPlacement([engine.memory_kind], waits=False)
+    cancel, wanted = CancelFlag(), OutputPlacement([engine.facts.memory_kind], waits=False)
     started = engine.start([x._array for x in feeds.values()], wanted, cancel)
     cancel.set()
     while not started.is_over and is_over:

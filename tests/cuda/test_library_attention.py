@@ -261,7 +261,7 @@ def test_libraries_of_the_device(name: str, dtype: str) -> None:
             found.astype(np.float32), expected.astype(np.float32), rtol=tolerance, atol=tolerance
         )
         deadline = time.monotonic() + 60
-        while executable.libraries.pending and time.monotonic() < deadline:
+        while executable.parts.state.libraries.pending and time.monotonic() < deadline:
             time.sleep(0.01)
     planned = [c.library.function for c in executable.plan.calls if c.library is not None]
     assert planned == ["attention"]

@@ -84,7 +84,7 @@ def test_a_fault_is_not_given_back_with_its_frame(lazy: FakeDriver) -> None:
     with pytest.raises(errors.RuntimeException, match="index 9 is out of range"):
         session._engine.settle()
     session.trim()
-    assert session._engine.executable.frames == 0
+    assert len(session._engine.executable.frames) == 0
 
 
 def test_a_run_hears_of_its_own_fault(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

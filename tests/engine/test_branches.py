@@ -80,7 +80,7 @@ def _steps(session: Any) -> list[int]:
 
 
 def _walked(session: Any) -> bool:
-    with session._engine.executable.lease() as frame:
+    with session._engine.executable.frames.lease() as frame:
         return bool(frame.table("positions").any())
 
 

@@ -133,7 +133,7 @@ def test_threads_go_without_memory_of_their_own_rather_than_beyond_the_limit() -
     x = {"x": np.random.default_rng(0).random((7, 1 << 17), np.float32)}
     free = session_of(text)
     want = free.run(None, x)[0]
-    frame = free._engine.executable._frames[0]
+    frame = free._engine.executable.frames.held[0]
     assert frame.scratch.capacity_bytes > 1000
     tight = session_of(text, memory_limit_bytes=free._engine.executable.budget.held_bytes + 1000)
     assert np.array_equal(tight.run(None, x)[0], want)

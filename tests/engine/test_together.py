@@ -13,9 +13,9 @@ from onnx import helper, numpy_helper
 
 import sardonyx
 from sardonyx.base.errors import Fail, RuntimeException
+from sardonyx.cpu.executable import CpuExecutable
 from sardonyx.native.layout import FRAME, JOB, NS_PER_ROUND
 from sardonyx.plan.steps import Together
-from sardonyx.runtime.executable import Executable
 from tests.support.session import model_of
 
 _random = np.random.default_rng(3)
@@ -27,7 +27,7 @@ def _session(model: onnx.ModelProto, threads: int) -> sardonyx.InferenceSession:
     return sardonyx.InferenceSession(model.SerializeToString(), options)
 
 
-def _executable(session: Any) -> Executable:
+def _executable(session: Any) -> CpuExecutable:
     return session._engine.executable
 
 
@@ -63,7 +63,7 @@ def _recurrent(op_type: str, gates: int, hidden: int, width: int) -> onnx.ModelP
 def _walked(session: Any) -> bool:
     """Whether parts of the last run were walked: their positions are where they ended."""
     executable = _executable(session)
-    with executable.lease() as frame:
+    with executable.frames.lease() as frame:
         return bool(frame.table("positions").any())
 
 
@@ -85,15 +85,15 @@ def test_a_walk_that_returns_to_python_goes_on_where_it_was() -> None:
     model = _recurrent("RNN", 1, 2, 1)
     alone, both = _session(model, 1), _session(model, 2)
     returns = []
-    executable = _executable(both)
-    native = executable._native_execute
+    runs = _executable(both).launcher.runs
+    native = runs.execute
 
     def counting(frame: int, items: int, pool: int) -> int:
         code = native(frame, items, pool)
         returns.append(code)
         return code
 
-    executable._native_execute = counting
+    runs.execute = counting
     x = _random.standard_normal((1_200_000, 1, 1)).astype(np.float32)
     for mine, theirs in zip(both.run(None, {"x": x}), alone.run(None, {"x": x}), strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -159,7 +159,7 @@ def test_kernels_that_are_long_are_shared() -> None:
     both, feeds = _session(_loops(), 2), _feeds(300, 300)
     first = both.run(None, feeds)
     assert _walked(both)
-    with _executable(both).lease() as frame:
+    with _executable(both).frames.lease() as frame:
         frame.table("positions")[:] = 0
         frame.table("jobs").reshape(-1, JOB.words)[:, JOB["cost"]] = NS_PER_ROUND
     for mine, theirs in zip(both.run(None, feeds), first, strict=True):
@@ -176,7 +176,7 @@ def test_a_walk_can_be_cancelled() -> None:
     def stop() -> None:
         executable = _executable(both)
         for _ in range(2000):
-            if any(f.words[FRAME["together"]] for f in list(executable._frames)):
+            if any(f.words[FRAME["together"]] for f in list(executable.frames.held)):
                 break
             time.sleep(0.001)
         options.terminate = True

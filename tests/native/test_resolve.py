@@ -127,8 +127,8 @@ def test_growing_dimensions_keep_their_memory():
     seen = set()
     for n in range(100, 160):
         e.run([np.zeros((n, 8), np.float32)])
-        seen.add(e.arena_bytes)
-    assert e.resolves == 60
+        seen.add(e.frames.arena_bytes)
+    assert e.launcher.runs.resolves == 60
     assert len(seen) < 8
 
 

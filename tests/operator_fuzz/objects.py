@@ -19,10 +19,10 @@ def _item_type(draw: Draw, number: int = 0) -> Any:
     return TYPES[draw.pick(sorted(names))]
 
 
-def _items(draw: Draw, dtype: Any, *, alike: bool = False, least: int = 1) -> list[Array]:
+def _items(draw: Draw, dtype: Any, *, same_shape: bool = False, least: int = 1) -> list[Array]:
     shape = draw.shape(1, 3, low=1, high=3)
     count = draw.integer(least, 4)
-    shapes = [shape if alike else [draw.size(0, 3) for _ in shape] for _ in range(count)]
+    shapes = [shape if same_shape else [draw.size(0, 3) for _ in shape] for _ in range(count)]
     return [draw.values(s, dtype) for s in shapes]
 
 
@@ -84,7 +84,7 @@ def insert(use: Use, items: list[Array], more: Array, at: Any = None) -> Any:
 def joined(draw: Draw) -> Instance:
     dtype = _item_type(draw)
     new = draw.maybe(draw.integer(0, 1))
-    items = _items(draw, dtype, alike=True)
+    items = _items(draw, dtype, same_shape=True)
     rank = items[0].ndim + (new or 0)
     return Instance([items], {"axis": draw.axis(rank), "new_axis": new}, [dtype])
 

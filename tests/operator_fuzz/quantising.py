@@ -65,7 +65,7 @@ def cast(draw: Draw) -> Instance:
 def bitcast(draw: Draw) -> Instance:
     source = draw.type_of("T1")
     width = source.itemsize
-    alike = [
+    kindred = [
         t
         for t in draw.schema.type_constraints[1].allowed_type_strs
         if t in TYPES
@@ -75,10 +75,10 @@ def bitcast(draw: Draw) -> Instance:
         and "float4" not in t
         and TYPES[t] != np.dtype(bool)
     ]
-    if source.name in _NARROW or "float4" in source.name or not alike or source in (STRING, bool):
-        source, alike = np.dtype(np.float32), ["tensor(int32)", "tensor(uint32)"]
+    if source.name in _NARROW or "float4" in source.name or not kindred or source in (STRING, bool):
+        source, kindred = np.dtype(np.float32), ["tensor(int32)", "tensor(uint32)"]
     draw.at_most(T1=source)
-    to = TYPES[draw.pick(alike)]
+    to = TYPES[draw.pick(kindred)]
     return Instance([draw.values(draw.shape(), source)], {"to": to}, [to])
 
 

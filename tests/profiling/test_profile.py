@@ -18,12 +18,12 @@ import pytest
 import sardonyx
 from sardonyx.api.parts import runs_of
 from sardonyx.base import errors, knobs
+from sardonyx.cpu import recording
+from sardonyx.cpu.launcher import CpuLauncher
 from sardonyx.llvm.compile import compile_text
 from sardonyx.llvm.module import emit_module
 from sardonyx.native import kernel_times
 from sardonyx.profiling.profile import Profile
-from sardonyx.runtime import recording
-from sardonyx.runtime.executable import Executable
 from sardonyx.targets.machine import Caches, Machine
 from sardonyx.targets.target import target_for
 from tests.support.session import model_of
@@ -264,11 +264,11 @@ def test_a_failure_in_a_run_like_the_last_one_is_in_the_profile() -> None:
 
 def test_notes_of_a_run_that_begins_again_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run like the last one may find sizes that it cannot have: then it is another one."""
-    session, inner = _session(options=_threads(1)), Executable._do_commands
+    session, inner = _session(options=_threads(1)), CpuLauncher.do_commands
     contradicted = []
 
-    def contradict(executable: Executable, *given: Any) -> int:
-        code = inner(executable, *given)
+    def contradict(launcher: CpuLauncher, *given: Any) -> int:
+        code = inner(launcher, *given)
         if len(contradicted) == 1:
             return code
         contradicted.append(code)
@@ -277,7 +277,7 @@ def test_notes_of_a_run_that_begins_again_are_forgotten(monkeypatch: pytest.Monk
     with session.profile() as profile:
         for number in range(4):
             if number == 2:
-                monkeypatch.setattr(Executable, "_do_commands", contradict)
+                monkeypatch.setattr(CpuLauncher, "do_commands", contradict)
             session.run(None, _x(2))
     runs = list(profile.runs())
     assert contradicted == [0]
@@ -350,8 +350,8 @@ def test_bindings_are_recorded_and_quick_again(tmp_path: Path) -> None:
         session.run_with_iobinding(binding)
     assert p.table().runs == 2
     session.run_with_iobinding(binding)
-    assert binding.run_quickly()
-    assert runs_of(session).quick_run((feeds["x"],)) is not None
+    assert binding.try_run()
+    assert runs_of(session).try_run((feeds["x"],)) is not None
     assert p.table().runs == 2
 
 
@@ -532,7 +532,7 @@ def test_branches_of_a_graph_under_ort_parallel(tmp_path: Path) -> None:
     weights = _weights(**{f"w{k}": (256, 256) for k in range(1, 5)})
     mode = sardonyx.ExecutionMode.ORT_PARALLEL
     session = _session(text, weights, _threads(2, execution_mode=mode))
-    assert session._engine.executable._image.part_count
+    assert session._engine.executable.parts.image.part_count
     feeds = {"x": _random.standard_normal((40, 256)).astype(np.float32)}
     (want,) = session.run(None, feeds)
     with session.profile() as p:

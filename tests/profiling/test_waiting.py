@@ -14,8 +14,8 @@ import pytest
 
 import sardonyx
 from sardonyx.base import errors
+from sardonyx.cpu import recording
 from sardonyx.profiling.profile import Profile
-from sardonyx.runtime import recording
 from tests.support.session import model_of
 
 _TEXT = "g (float[N,8] x, int64[2] k) => (float[2,8] y) { [abs] a = Abs(x) y = Gather(a, k) }"

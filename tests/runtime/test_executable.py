@@ -26,7 +26,6 @@ from sardonyx.plan.plan import (
     SizeArgument,
 )
 from sardonyx.runtime import arrays
-from sardonyx.runtime import executable as executables
 from sardonyx.runtime.cancel import CancelFlag
 from tests.support.plans import (
     M,
@@ -70,8 +69,8 @@ def test_changing_shapes_resolve_once_each():
         (y,) = e.run([x])
         np.testing.assert_array_equal(y, 3 * x)
         assert y.flags.owndata and y.shape == shape
-    assert e.resolves == 4
-    assert e.arena_bytes >= 2 * 100 * 70 * 4
+    assert e.launcher.runs.resolves == 4
+    assert e.frames.arena_bytes >= 2 * 100 * 70 * 4
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
@@ -123,7 +122,7 @@ def misaligned(x):
 )
 @pytest.mark.parametrize("native", [True, False])
 def test_unusual_feeds(make, native, monkeypatch):
-    monkeypatch.setattr(executables, "NATIVE", native)
+    monkeypatch.setattr(arrays, "NATIVE", native)
     x = numbers(6, 5)
     np.testing.assert_array_equal(executable(sum_plan()).run([make(x)])[0], 3 * x)
 
@@ -311,5 +310,5 @@ def test_trim_gives_memory_back():
     e = executable(sum_plan())
     e.run([numbers(100, 100)])
     e.trim()
-    assert e.arena_bytes == 0
+    assert e.frames.arena_bytes == 0
     np.testing.assert_array_equal(e.run([numbers(2, 2)])[0], 3 * numbers(2, 2))

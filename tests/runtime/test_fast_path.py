@@ -7,6 +7,8 @@ import pytest
 
 from sardonyx.base.errors import RuntimeException
 from sardonyx.runtime import frame
+from sardonyx.runtime.arrays import KeptItems
+from sardonyx.runtime.try_run import Completion, never
 from tests.runtime.test_executable import numbers, pick_plan
 from tests.support.plans import executable, sum_plan
 
@@ -24,16 +26,22 @@ def make(request, monkeypatch):
     return made
 
 
+def bound(e, feeds, outputs):
+    """What does the same run again and again; gives whether the fast path did it."""
+    given, made = KeptItems(feeds), KeptItems(outputs)
+    return lambda: e.try_run(given, made) is not None
+
+
 def test_the_first_run_is_not_again(make):
     e = make(sum_plan(5000))
-    assert e.run_again((numbers(3, 4),)) is None
+    assert e.try_run((numbers(3, 4),)) is None
     e.run([numbers(3, 4)])
-    (y,) = e.run_again((numbers(3, 4) * 2,))
+    (y,) = e.try_run((numbers(3, 4) * 2,))
     np.testing.assert_array_equal(y, 6 * numbers(3, 4))
-    (z,) = e.run_again((numbers(3, 4),))
+    (z,) = e.try_run((numbers(3, 4),))
     assert y.base is None and not np.shares_memory(y, z)
     e.trim()
-    assert e.run_again((numbers(3, 4),)) is None
+    assert e.try_run((numbers(3, 4),)) is None
 
 
 OTHERS = {
@@ -53,8 +61,8 @@ def test_other_feeds_are_left_to_run(make, what):
     e = make(sum_plan(5000))
     e.run([numbers(3, 4)])
     out = np.zeros((3, 4), np.float32)
-    assert e.run_again((OTHERS[what],)) is None
-    assert not e.prepared([OTHERS[what]], [out])()
+    assert e.try_run((OTHERS[what],)) is None
+    assert not bound(e, (OTHERS[what],), (out,))()
     assert not out.any()
     np.testing.assert_array_equal(e.run([numbers(3, 4)])[0], 3 * numbers(3, 4))
 
@@ -83,7 +91,7 @@ OUTPUTS = {
 def test_outputs_are_looked_at_in_every_run(make, what):
     e = make(sum_plan(5000))
     x, out = numbers(3, 4), np.zeros((3, 4), np.float32)
-    run = e.prepared([x], [out])
+    run = bound(e, (x,), (out,))
     assert not run()
     e.run_into([x], [out])
     out[:] = 0
@@ -97,7 +105,7 @@ def test_outputs_are_looked_at_in_every_run(make, what):
 def test_the_last_run_may_have_been_another(make):
     e = make(sum_plan(5000))
     x, out = numbers(3, 4), np.zeros((3, 4), np.float32)
-    run = e.prepared([x], [out])
+    run = bound(e, (x,), (out,))
     for rows in (3, 5, 3):
         e.run([numbers(rows, 4)])
         assert run() is (rows == 3)
@@ -115,15 +123,22 @@ def test_faults(make):
     x, index = numbers(5), np.array(3)
     e.run([x, index])
     out = np.zeros((), np.float32)
-    run = e.prepared([x, index], [out])
+    run = bound(
+        e,
+        (
+            x,
+            index,
+        ),
+        (out,),
+    )
     for bad in (9, -1):
         index[...] = bad
         with pytest.raises(RuntimeException, match=f"index {bad} is out of range"):
-            e.run_again((x, index))
+            e.try_run((x, index))
         with pytest.raises(RuntimeException, match=f"index {bad} is out of range"):
             run()
         index[...] = 4
-        assert e.run_again((x, index))[0] == 4
+        assert e.try_run((x, index))[0] == 4
         assert run() and out == 4
 
 
@@ -134,9 +149,9 @@ def test_threads(make):
     def work(number):
         x = numbers(3 + number % 2, 4) + number
         out = np.zeros_like(x)
-        run = e.prepared([x], [out])
+        run = bound(e, (x,), (out,))
         for _ in range(300):
-            again = e.run_again((x,))
+            again = e.try_run((x,))
             y = e.run([x])[0] if again is None else again[0]
             out[:] = 0
             if not run():
@@ -151,3 +166,22 @@ def test_threads(make):
     for worker in workers:
         worker.join()
     assert not failures and any(done)
+
+
+@pytest.mark.parametrize("completion", [Completion.WAIT, Completion.FETCH, Completion.LEAVE])
+def test_results_of_the_processor_are_there_in_any_case(make, completion):
+    e = make(sum_plan(5000))
+    x = numbers(3, 4)
+    assert e.try_run((x,), None, completion) is None
+    e.run([x])
+    (y,) = e.try_run((x,), None, completion)
+    np.testing.assert_array_equal(y, 3 * x)
+
+
+def test_outputs_of_the_caller_are_the_results(make):
+    e = make(sum_plan(5000))
+    feeds, outputs = KeptItems([numbers(3, 4)]), KeptItems([np.zeros((3, 4), np.float32)])
+    e.run([*feeds])
+    assert e.try_run(feeds, outputs) is outputs
+    np.testing.assert_array_equal(outputs[0], 3 * feeds[0])
+    assert never(feeds, outputs) is None

@@ -41,7 +41,8 @@ def interrupted(work: Callable[[], Any], line: int) -> bool:
         return local
 
     def trace(frame: FrameType, *_: Any) -> Any:
-        return local if "/runtime/" in frame.f_code.co_filename else None
+        path = frame.f_code.co_filename
+        return local if "/runtime/" in path or "/cpu/" in path else None
 
     before = sys.gettrace()
     sys.settrace(trace)

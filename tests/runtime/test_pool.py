@@ -97,7 +97,7 @@ def test_many_runs_at_once():
     for thread in threads:
         thread.join()
     assert not problems
-    assert len(e._frames) <= 6
+    assert len(e.frames) <= 6
 
 
 def test_faults_in_parallel_commands():
@@ -138,7 +138,7 @@ def test_cancelling_a_long_run(threads):
     deadline = time.monotonic() + 60
     while thread.is_alive() and time.monotonic() < deadline:
         time.sleep(0.02)
-        e.cancel()
+        e.frames.cancel()
     thread.join(1)
     assert failure == ["[run] The run was cancelled."]
 
@@ -189,7 +189,7 @@ def test_a_closed_pool_is_not_used():
     e = executable(sum_plan(MUCH), threads=2)
     e.run([feed()])
     own = pool.Pool(2)
-    e._pool = own
+    e.launcher.use(own)
     own.close()
     own.close()
     assert own.closed
@@ -201,7 +201,7 @@ def test_without_futexes(threads, monkeypatch):
     monkeypatch.setattr(pool, "_SYSTEM_CALLS", {})
     e = executable(sum_plan(MUCH), threads=threads)
     own = pool.Pool(threads)
-    e._pool, e._generation = own, pool.generation
+    e.launcher.use(own)
     for rows in [70, 1, 0, 200] * 5:
         np.testing.assert_array_equal(e.run([feed(rows)])[0], 3 * feed(rows))
     own.close()
@@ -224,7 +224,7 @@ SEVERAL = pytest.mark.skipif(len(ALLOWED) < 2, reason="one processor leaves noth
 def masks_after_a_run(setup=pool._PLAIN, caller=None):
     """Processors that a worker may use once it was woken; `caller`: those of the run's thread."""
     e, own = executable(sum_plan(MUCH), threads=2), pool.Pool(2, setup)
-    e._pool, e._generation = own, pool.generation
+    e.launcher.use(own)
     until = time.monotonic() + 30
     while not own._words[pool.POOL["sleepers"]] and time.monotonic() < until:
         time.sleep(0.001)
@@ -273,9 +273,9 @@ child = os.fork()
 for _ in range(20):
     assert np.array_equal(e.run([x])[0], 3 * x)
 if child:
-    assert e._pool.threads == 3 and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert e.workers.threads == 3 and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 else:
-    assert pool.generation == 1 and all(w.is_alive() for w in e._pool._workers)
+    assert pool.generation == 1 and all(w.is_alive() for w in e.workers._workers)
 print("done", flush=True)
 """
     assert run_python(text).stdout == "done\n" * 2

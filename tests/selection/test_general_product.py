@@ -107,7 +107,7 @@ ALIKE = {
 WIDTHS = {("part of a vector", "avx2"): 2, ("part of a vector", "sse"): 2}
 
 
-def alike(name):
+def of_one_structure(name):
     """The models of one row of `ALIKE`: a layer each, between two others."""
     *layers, behind = ALIKE[name]
     for inner, outer in layers:
@@ -124,14 +124,14 @@ def alike(name):
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_layers_of_one_width_of_panels_are_right(name):
-    for model in alike(name):
+    for model in of_one_structure(name):
         check(model, [{"z": weights(1, 8, 6, 6)}])
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ALIKE)
 def test_layers_of_one_width_of_panels_share_a_kernel(name, target):
-    found = [texts_of(model, target) for model in alike(name)]
+    found = [texts_of(model, target) for model in of_one_structure(name)]
     assert {len(texts) for texts in found} == {3}
     kernels = {texts[1] for texts in found}
     assert len(kernels) == WIDTHS.get((name, target), 1)

@@ -21,7 +21,8 @@ from sardonyx.cuda.libraries.cublaslt import CublasLt
 from sardonyx.cuda.libraries.cudnn import Cudnn
 from sardonyx.cuda.memory import arena, arenas, values
 from sardonyx.cuda.run import captured, launching
-from sardonyx.cuda.run.executable import CudaExecutable
+from sardonyx.cuda.run.device_state import CudaRunSettings
+from sardonyx.cuda.run.executable import CudaExecutable, cuda_executable
 from sardonyx.link.executable_memory import load_blob
 from sardonyx.runtime.device_control_flow import turns_of
 from sardonyx.runtime.provider import Generated
@@ -91,7 +92,8 @@ class FakeProvider(provider.CudaProvider):
             "copies_apart": asked.copies_apart,
             **self.options,
         }
-        return CudaExecutable(plan, code, constants, self.device, budget, **given)
+        settings = CudaRunSettings(self.device, budget, **given)
+        return cuda_executable(plan, code, constants, settings)
 
 
 def _wait_for_the_background() -> None:

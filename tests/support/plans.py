@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.cpu.executable import executable_of
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.types import F32, I64, PTR
 from sardonyx.link.blob import build
@@ -17,7 +18,6 @@ from sardonyx.plan.plan import (
     PointerArgument,
     SizeArgument,
 )
-from sardonyx.runtime.executable import Executable
 from sardonyx.targets.target import host_target
 
 #: Elements per block of the kernels below.
@@ -168,4 +168,4 @@ def kept_plan(blocks, cost):
 
 
 def executable(plan, constants=(), **options):
-    return Executable(plan, code(), constants, **options)
+    return executable_of(plan, code(), constants, **options)

@@ -1,4 +1,4 @@
-"""Calls with tensors of torch that are like the last one.
+"""Calls with tensors of torch whose shapes are those of the last one.
 
 They are put in torch's current stream, which then need not wait for another one, and their results
 are in memory of torch's own. No array of ours is made: a call costs little more than its graph.
@@ -8,89 +8,92 @@ stream, and their results in our memory.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.interop.torch_tensors import known_torch
-from sardonyx.cuda.run.fast_path import UNALIGNED, CudaFastPath, LikeRun, heard
+from sardonyx.cuda.run.device_state import DeviceState
 from sardonyx.cuda.run.frame import CudaFrame
+from sardonyx.cuda.run.frame_pool import CudaFrames
+from sardonyx.cuda.run.last_run import UNALIGNED, LastRun, Replays
 from sardonyx.cuda.run.launching import library_words
 
 
-class TensorRuns(CudaFastPath):
-    """The part of `executable.CudaExecutable` for such calls."""
+def follows_tensors(state: DeviceState) -> bool:
+    """See `DeviceFacts.follows_tensors`."""
+    return state.stream is None and not library_words(state.image, state.image.hosted)[2]
 
-    @cached_property
-    def follows_tensors(self) -> bool:
-        """See `Executable.follows_tensors`."""
-        moving = library_words(self.image, self.image.hosted)[2]
-        return self._default_queue is None and not moving
 
-    def tensors_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
-        """See `Executable.tensors_alike`."""
-        torch = known_torch(self.device, feeds[0])
-        if torch is None or not self.follows_tensors:
+class TensorRuns:
+    """Does such calls.
+
+    Args:
+        frames: Those of the executable.
+        replays: Replays graphs of last runs.
+    """
+
+    def __init__(self, frames: CudaFrames, replays: Replays) -> None:
+        self._device, self._frames, self._free = frames.state.device, frames, frames.free
+        self._replays = replays
+
+    def try_run(self, feeds: tuple[Any, ...]) -> list[Any] | None:
+        """See `runtime.try_run.TryRun`, for `TENSORS`."""
+        torch = known_torch(self._device, feeds[0])
+        if torch is None:
             return None
         handle = torch.stream()
         try:
             frame = self._free.pop()
         except IndexError:
             return None
-        assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-        sound, results = True, None
+        sound, results, replays = True, None, self._replays
         try:
-            alike = frame.alike
-            if alike is None or not self._may_replay_in(frame, alike, handle):
+            last = frame.last_run
+            if last is None or not self._may_replay_in(frame, last, handle):
                 return None
-            given = (alike.replay or alike.replay_in(frame)).given
-            if not torch.put_addresses(feeds, alike.feeds, UNALIGNED, given):
+            replay = last.replay or last.replay_in(frame)
+            given = replay.given
+            if not torch.put_addresses(feeds, last.feeds, UNALIGNED, given):
                 return None
-            makers = alike.makers or torch.makers(alike.results)
-            if makers is None or torch.is_captured(alike.queue):
+            makers = last.makers or torch.makers(last.results)
+            if makers is None or torch.is_captured(last.queue):
                 return None
-            alike.makers = makers
+            last.makers = makers
             results = [make() for make in makers]
             for number, made in enumerate(results, len(feeds)):
                 given[number] = made.data_ptr()
             sound = False
-            if not self._replay_tensors(frame, alike):
-                results = frame.alike = None
+            if last.is_fixed:
+                frame.graphs.count()
+            elif not replays.prepare(frame, last, replay):
+                results = frame.last_run = None
+                sound = True
+                return None
+            is_plain, frame.graph = frame.is_patient, last.graph
+            if is_plain is not last.waits:
+                last.aim(last.graph, is_plain)
+            is_faulty = replay.go()
+            if not is_plain:
+                with self._device.entered():
+                    frame.finish()
+            replays.heard(frame, is_faulty if is_plain else frame.contexts.needs_look)
             sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
-            self.give_up(frame)
+            replays.give_up(frame)
             raise
         finally:
-            self._let_go(frame, sound)
+            self._frames.let_go(frame, sound)
         return results
 
-    def _may_replay_in(self, frame: CudaFrame, alike: LikeRun, handle: int) -> bool:
+    def _may_replay_in(self, frame: CudaFrame, last: LastRun, handle: int) -> bool:
         """Whether the graph of the frame's last run may come next in a stream."""
-        queue, busy = alike.queue, frame.busy
+        queue, busy = last.queue, frame.busy
         return (
             queue.handle == handle
             and queue is frame.queue
-            and not frame.copied
+            and not frame.libraries.copied
             # A run that was left comes first, and somebody must hear of its faults.
-            and (busy is None or (busy[0] is queue and not frame.needs_look))
-            and self._is_current(alike)
+            and (busy is None or (busy[0] is queue and not frame.contexts.needs_look))
+            and self._replays.is_current(last)
         )
-
-    def _replay_tensors(self, frame: CudaFrame, alike: LikeRun) -> bool:
-        """Replay the graph with other addresses, and wait for it; False if it cannot be."""
-        replay, is_plain = alike.replay, frame.is_patient
-        assert replay is not None  # noqa: S101 - it has the addresses
-        if alike.is_fixed:
-            frame.graphs.count()
-        elif not self._prepare(frame, alike, replay):
-            return False
-        frame.graph = alike.graph
-        if is_plain is not alike.waits:
-            alike.aim(alike.graph, is_plain)
-        is_faulty = replay.go()
-        if not is_plain:
-            with self.device.entered():
-                frame.finish()
-        heard(self, frame, is_faulty if is_plain else frame.needs_look)
-        return True

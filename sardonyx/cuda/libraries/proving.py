@@ -183,11 +183,11 @@ def proven(found: Mapping[int, Array | None]) -> Iterable[int]:
         has any.
     """
     there = {number: result for number, result in found.items() if result is not None}
-    alike = {
+    agreeing = {
         number: sum(_is_close(result, other) for other in there.values())
         for number, result in there.items()
     }
-    most = [number for number, count in alike.items() if 2 * count > len(there)]
+    most = [number for number, count in agreeing.items() if 2 * count > len(there)]
     return most or list(there)[:1]
 
 

@@ -12,14 +12,14 @@ from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
 
 if TYPE_CHECKING:
-    from sardonyx.cuda.run.device_state import DeviceState
+    from sardonyx.cuda.run.frame_pool import CudaFrames
 
 
 class CudaAsyncRun(AsyncRun):
     """See `AsyncRun`.
 
     Args:
-        owner: Whose run it is.
+        frames: Those of the executable.
         frame: The run's. No other run gets it before this one is over, so what it finds wrong is
             this one's.
         results: What it gives.
@@ -28,13 +28,13 @@ class CudaAsyncRun(AsyncRun):
 
     def __init__(
         self,
-        owner: DeviceState,
+        frames: CudaFrames,
         frame: CudaFrame,
         results: list[Any],
         cancel: CancelFlag | None = None,
     ) -> None:
         super().__init__(results)
-        self._owner, self._frame, self._cancel = owner, frame, cancel
+        self._frames, self._frame, self._cancel = frames, frame, cancel
         self._is_finished = False
 
     @property
@@ -42,7 +42,7 @@ class CudaAsyncRun(AsyncRun):
         """See `AsyncRun.is_over`."""
         cancel, is_mine = self._cancel, not self._is_finished
         if is_mine and cancel is not None and cancel.is_set and not self._frame.is_patient:
-            self._frame.stop()
+            self._frame.contexts.stop()
         busy = self._frame.busy
         return self._is_finished or busy is None or busy[1].is_over
 
@@ -56,7 +56,7 @@ class CudaAsyncRun(AsyncRun):
         busy = self._frame.busy
         if self.is_over or busy is None:
             return False
-        with self._owner.device.entered():
+        with self._frames.state.device.entered():
             call("cuLaunchHostFunc", busy[0].handle, _closing(), descriptor)
         return True
 
@@ -66,7 +66,7 @@ class CudaAsyncRun(AsyncRun):
             try:
                 self._frame.wait()
                 self._frame.busy = None
-                self._owner.check_fault(self._frame, self._cancel)
+                self._frames.check_fault(self._frame, self._cancel)
             finally:
                 self._give_frame_back()
             if self._cancel is not None and self._cancel.is_set:
@@ -76,7 +76,7 @@ class CudaAsyncRun(AsyncRun):
     def _give_frame_back(self) -> None:
         if not self._is_finished:
             self._is_finished = True
-            self._owner.give_back(self._frame)
+            self._frames.free.append(self._frame)
 
     def __del__(self) -> None:
         # Whoever gets the frame next waits for its run if it must, and hears of its faults.

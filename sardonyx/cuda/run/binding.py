@@ -15,6 +15,7 @@ from sardonyx.cuda.memory.arena import MemoryBlock
 from sardonyx.cuda.memory.values import CudaArray, CudaMemory, PinnedMemory
 from sardonyx.plan.plan import InputSpec
 from sardonyx.runtime import arrays
+from sardonyx.runtime.frame import Result
 from sardonyx.runtime.storage import DeviceArray, MemoryKind, Tensor, fitted
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def give_feed(
         if not is_right or len(feed.shape) != len(spec.dims):
             check_feed(feed, spec, frame.memory)
         feed.ready_in(queue, frame.waited)
-        if ("input", number) in frame.copied and type(feed) is CudaArray:
-            frame.feeds.put(number, frame.copy_in(number, feed), feed.shape)
+        if ("input", number) in frame.libraries.copied and type(feed) is CudaArray:
+            frame.feeds.put(number, frame.libraries.copy_in(number, feed, queue), feed.shape)
             return ()
         if feed.address % KERNEL_ALIGNMENT == 0:
             frame.feeds.put(number, feed.address, feed.shape)
@@ -100,7 +101,7 @@ class DeviceResult:
     Args:
         frame: The run's.
         name: The output's name.
-        shape, dtype: What it is.
+        found: Its shape and type.
         target: Where it is wanted.
         taken: Addresses, from and up to, that a result must not be written to directly.
 
@@ -114,13 +115,12 @@ class DeviceResult:
         self,
         frame: CudaFrame,
         name: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
+        found: Result,
         target: Tensor | MemoryKind | None,
         taken: list[tuple[int, int]],
     ) -> None:
         if isinstance(target, (np.ndarray, DeviceArray)):
-            target = fitted(name, target, shape, dtype)
+            target = fitted(name, target, *found)
         self._target = target
         if isinstance(target, CudaArray) and target.device is frame.memory.device:
             first, last = target.address, target.address + target.nbytes
@@ -134,7 +134,7 @@ class DeviceResult:
         else:
             here = frame.memory
             self._is_there = isinstance(target, CudaMemory) and target.number == here.number
-        self.array = frame.memory.empty(shape, dtype, f"output {name}", frame.queue)
+        self.array = frame.memory.empty(*found, f"output {name}", frame.queue)
 
     def finish(self, frame: CudaFrame, kept: list[Any]) -> Tensor:
         """The result where it is wanted; copies, if there are any, are under way.

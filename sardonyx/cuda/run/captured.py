@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sardonyx.base import errors
-from sardonyx.base.errors import EngineError, InvalidArgument, message
+from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.base.forks import lock_over_forks
 from sardonyx.cuda.driver.capturing import CallersCapture, Lifetime, is_captured
 from sardonyx.cuda.driver.driver import call
@@ -22,17 +22,15 @@ from sardonyx.cuda.driver.stream import Stream
 from sardonyx.cuda.memory import staging
 from sardonyx.cuda.memory.values import CudaArray, CudaMemory
 from sardonyx.cuda.run.binding import KERNEL_ALIGNMENT, check_feed, spans_of
-from sardonyx.cuda.run.device_control_flow import record, warm_up
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.cuda.run.launch import CudaLaunch
+from sardonyx.cuda.run.frame_pool import CudaFrames
+from sardonyx.cuda.run.launcher import CudaLauncher
+from sardonyx.cuda.run.library_calls import LibraryCalls
 from sardonyx.cuda.run.timing import TIMES
 from sardonyx.runtime import refusals
 from sardonyx.runtime.arena import address_of
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.storage import DeviceArray, OutputPlacement, fitted
-
-if TYPE_CHECKING:
-    from sardonyx.runtime.device_control_flow import DeviceControlFlow
 
 #: So long a capture waits for libraries that still measure: they are better left alone.
 _PATIENCE_SECONDS = 10.0
@@ -43,13 +41,13 @@ class Reservation:
     """What the graph of a caller needs.
 
     Attributes:
-        owner: Whose run was recorded; it has the weights.
+        frames: Those of the executable whose run was recorded; they have the weights.
         frame: What the run works in; no other run gets it.
         lifetime: Of the graph.
         kept: Memory that the graph reads and writes.
     """
 
-    owner: CudaLaunch
+    frames: CudaFrames
     frame: CudaFrame
     lifetime: Lifetime
     kept: list[Any] = field(default_factory=list)
@@ -68,40 +66,43 @@ def sweep() -> None:
         over = [r for r in _reserved if r.lifetime.is_over]
         for reservation in over:
             _reserved.remove(reservation)
-            frames = reservation.owner._frames
-            if reservation.frame in frames:
-                frames.remove(reservation.frame)
+            reservation.frames.forget(reservation.frame)
 
 
-class RunsCaptured(CudaLaunch):
-    """The part of `executable.CudaExecutable` for such runs."""
+class CapturedRuns:
+    """Does such runs.
 
-    _default_queue: Stream | None
-    _purposes: list[str]
-    _types: list[Any]
+    Args:
+        frames: Those of the executable.
+        launcher: Begins runs of bound frames.
+        libraries: What does commands that are no kernels.
+    """
 
-    def _chosen_queue(self, wanted: OutputPlacement) -> Stream | None:
+    def __init__(self, frames: CudaFrames, launcher: CudaLauncher, libraries: LibraryCalls) -> None:
+        self._frames, self._state = frames, frames.state
+        self._launcher, self._libraries = launcher, libraries
+
+    def chosen_queue(self, wanted: OutputPlacement) -> Stream | None:
         """The stream that a run is given; None for one of our own."""
         if wanted.stream is not None:
-            return self.device.callers_stream(wanted.stream)
-        return self._default_queue
+            return self._state.device.callers_stream(wanted.stream)
+        return self._state.stream
 
     def callers_capture(self, wanted: OutputPlacement) -> CallersCapture | None:
         """See `Executable.callers_capture`."""
-        if wanted.stream is None and self._default_queue is None:
-            return None
-        queue = self._chosen_queue(wanted)
-        return CallersCapture(self.device) if queue is not None and is_captured(queue) else None
+        queue = self.chosen_queue(wanted)
+        is_callers = queue is not None and is_captured(queue)
+        return CallersCapture(self._state.device) if is_callers else None
 
     @property
     def reservations(self) -> list[Reservation]:
         """What is kept for graphs of callers."""
         sweep()
-        return [r for r in _reserved if r.owner._frames is self._frames]
+        return [r for r in _reserved if r.frames is self._frames]
 
     @property
     def reserved_bytes(self) -> int:
-        """See `Executable.reserved_bytes`."""
+        """Memory that graphs of callers keep."""
         return sum(_size_of(r) for r in self.reservations)
 
     def check_replays(self) -> None:
@@ -111,21 +112,11 @@ class RunsCaptured(CudaLaunch):
             RuntimeException: In a replay a kernel met data that it cannot work on.
         """
         for reservation in self.reservations:
-            self.check_fault(reservation.frame, None)
-
-    def settle(self) -> None:
-        """See `Executable.settle`; of replays faults are told."""
-        super().settle()
-        self.check_replays()
-
-    def trim(self) -> None:
-        """See `Executable.trim`; what graphs of callers need stays."""
-        sweep()
-        super().trim()
+            self._frames.check_fault(reservation.frame, None)
 
     # -- one run ------------------------------------------------------------------------------
 
-    def run_captured(
+    def run(
         self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None
     ) -> list[Any]:
         """Record a run; the results have their contents when the graph is replayed.
@@ -135,28 +126,28 @@ class RunsCaptured(CudaLaunch):
             InvalidArgument: A feed or a target does not lie where a graph reaches it.
             ContradictingSizes: Another plan of the model is for such feeds.
         """
-        queue = self._chosen_queue(wanted)
+        queue = self.chosen_queue(wanted)
         assert queue is not None  # noqa: S101 - there is one that is captured
         self.check_replays()
         self._refuse(feeds, wanted)
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
         _wait_for_others(feeds, wanted.targets)
-        frame = self._new_frame()
+        frame = self._frames.make()
         frame.copies.close()  # copies are part of the graph, in the stream that is captured
         self._rehearse(frame, feeds, cancel)
         # Recorded work is part of the graph, whatever comes of the rest.
-        reservation = Reservation(self, frame, Lifetime(queue))
-        self._frames.append(frame)
+        reservation = Reservation(self._frames, frame, Lifetime(queue))
+        self._frames.held.append(frame)
         _reserved.append(reservation)
-        with self.device.capturing:
+        with self._state.device.capturing:
             return self._put_in_graph(reservation, queue, feeds, wanted, cancel)
 
     def _refuse(self, feeds: Sequence[Any], wanted: OutputPlacement) -> None:
         reason = ""
-        if self.mapped:
+        if self._state.mapped:
             reason = "the host reads sizes or conditions that the run computes"
-        elif self._host is not None:
+        elif self._libraries.draws:
             reason = "the host draws keys of random numbers in each run"
         elif TIMES.get() is not None:
             reason = "kernels are measured, or profiled, one by one"
@@ -164,14 +155,12 @@ class RunsCaptured(CudaLaunch):
             raise errors.NotImplemented(
                 message("run", f"{_CAPTURED}, and this run cannot be recorded: {reason}")
             )
-        if len(feeds) != self._input_count:
-            what = "The number of feeds is wrong"
-            raise InvalidArgument(
-                message("run", what, expected=str(self._input_count), got=str(len(feeds)))
-            )
-        for feed, spec in zip(feeds, self.plan.inputs, strict=True):
+        inputs = self._state.plan.inputs
+        if len(feeds) != len(inputs):
+            raise refusals.wrong_number_of_feeds(len(inputs), len(feeds))
+        for feed, spec in zip(feeds, inputs, strict=True):
             if isinstance(feed, CudaArray):
-                check_feed(feed, spec, self.device_memory)
+                check_feed(feed, spec, self._state.memory)
             elif not _is_pinned(feed) or feed.dtype != spec.dtype.stored:
                 _refuse_place(f"input {spec.name}", feed)
             elif feed.ndim != len(spec.dims):
@@ -182,8 +171,8 @@ class RunsCaptured(CudaLaunch):
             if isinstance(feed, DeviceArray) and feed.is_copy:
                 what = f"{_CAPTURED}, and the feed is not contiguous: replays would read a copy"
                 raise InvalidArgument(message(f"input {spec.name}", what))
-        here = self.device_memory.number
-        for output, target in zip(self.plan.outputs, wanted.targets, strict=True):
+        here = self._state.memory.number
+        for output, target in zip(self._state.plan.outputs, wanted.targets, strict=True):
             known = isinstance(target, (CudaArray, CudaMemory)) or _is_pinned(target)
             number = target.device.number if isinstance(target, CudaArray | CudaMemory) else here
             if not known or number != here:
@@ -191,7 +180,8 @@ class RunsCaptured(CudaLaunch):
 
     def _rehearse(self, frame: CudaFrame, feeds: Sequence[Any], cancel: CancelFlag | None) -> None:
         """Run once on memory of its own: whatever is loaded, sized or chosen late is there then."""
-        queue, own = frame.own_queue, self.device_memory
+        queue, own, state = frame.own_queue, self._state.memory, self._state
+        control_flow = self._launcher.control_flow
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             blanks = [own.empty(f.shape, f.dtype, "a rehearsal", queue) for f in feeds]
@@ -199,35 +189,28 @@ class RunsCaptured(CudaLaunch):
                 if blank.nbytes:
                     call("cuMemsetD8Async", blank.address, 0, blank.nbytes, queue.handle)
                 frame.feeds.put(number, blank.address, blank.shape)
-            self._bind_again(frame)
+            self._launcher.bind(frame)
             outputs = [own.empty(*found, "a rehearsal", queue) for found in frame.results if found]
             for number, made in enumerate(outputs):
                 frame.given.put(number, made.address)
-            if self.control_flow is None:
+            if control_flow is None:
                 self._do(frame, outputs, cancel)
             else:  # of zeros loops might have no end
-                self._prepare_control_flow(frame, frame.given.address)
-                warm_up(self, frame, self.control_flow)
+                control_flow.prepare(frame, frame.given.address)
+                control_flow.warm_up(frame)
             queue.synchronize()
             queue.forget()
-            frame.take_fault()  # of zeros, which say nothing about the feeds
-            is_busy = self._calls and self.is_settling
+            frame.contexts.take_fault()  # of zeros, which say nothing about the feeds
+            is_busy = state.calls and state.is_settling
             if not is_busy or time.monotonic() > deadline:
                 return
-            while self.is_settling and time.monotonic() < deadline:
+            while state.is_settling and time.monotonic() < deadline:
                 time.sleep(0.005)
 
-    def _bind_again(self, frame: CudaFrame) -> None:
-        state = self._native_bind(frame.address, frame.feeds.address)
-        if state < 0:
-            raise EngineError(message("run", f"Feed {-1 - state} cannot be bound"))
-        if state:
-            self._resolve(frame)
-
     def _do(self, frame: CudaFrame, outputs: list[Any], cancel: CancelFlag | None) -> None:
-        code = self._launch_each(frame, frame.given.address, outputs)
+        code = self._launcher.launch_each(frame, frame.given.address, outputs)
         if code:
-            raise refusals.fault(code, frame, self.plan, cancel)
+            raise refusals.fault(code, frame, self._state.plan, cancel)
 
     def _put_in_graph(
         self,
@@ -238,9 +221,10 @@ class RunsCaptured(CudaLaunch):
         cancel: CancelFlag | None,
     ) -> list[Any]:
         frame, kept = reservation.frame, reservation.kept
-        arena = self.device_memory.arena
+        state, control_flow = self._state, self._launcher.control_flow
+        arena = state.memory.arena
         kept += feeds
-        for number, (feed, spec) in enumerate(zip(feeds, self.plan.inputs, strict=True)):
+        for number, (feed, spec) in enumerate(zip(feeds, state.plan.inputs, strict=True)):
             is_there = isinstance(feed, CudaArray) and feed.address % KERNEL_ALIGNMENT == 0
             address = feed.address if isinstance(feed, CudaArray) else address_of(feed)
             if not is_there and feed.nbytes:
@@ -250,7 +234,7 @@ class RunsCaptured(CudaLaunch):
                 call("cuMemcpyAsync", held.address, address, feed.nbytes, queue.handle)
                 address = held.address
             frame.feeds.put(number, address, feed.shape)
-        self._bind_again(frame)
+        self._launcher.bind(frame)
         taken, given, made = spans_of(feeds), [], []
         for k, (found, target) in enumerate(zip(frame.results, wanted.targets, strict=True)):
             assert found is not None  # noqa: S101 - with one segment all shapes are known
@@ -260,7 +244,7 @@ class RunsCaptured(CudaLaunch):
             if _is_ours(result) and is_apart and span[0] % KERNEL_ALIGNMENT == 0:
                 work = result
             else:
-                work = self.device_memory.empty(*found, self._purposes[k])
+                work = state.memory.empty(*found, state.purposes[k])
             taken.append(span)
             given.append(result)
             made.append(work)
@@ -268,10 +252,10 @@ class RunsCaptured(CudaLaunch):
         kept += [*given, *made]
         frame.launches.use_stream(queue)
         try:
-            if self.control_flow is None:
+            if control_flow is None:
                 self._do(frame, made, cancel)
             else:
-                self._record_control_flow(frame, self.control_flow)
+                control_flow.record(frame)
         finally:
             frame.launches.use_stream(frame.own_queue)
         for work, result in zip(made, given, strict=True):
@@ -280,21 +264,11 @@ class RunsCaptured(CudaLaunch):
                 call("cuMemcpyAsync", to, work.address, work.nbytes, queue.handle)
         return given
 
-    def _record_control_flow(self, frame: CudaFrame, control_flow: DeviceControlFlow) -> None:
-        """Record a run that the device controls; each replay begins with the table as it is now."""
-        self._prepare_control_flow(frame, frame.given.address)
-        frame.launches.send()
-        frame.launches.use_table()
-        try:
-            record(self, frame, control_flow)
-        finally:
-            frame.launches.use_arguments()
-
     def _target(self, number: int, found: tuple[Any, Any], target: Any) -> Any:
         """Where a result is wanted, as an array of its shape."""
         if isinstance(target, CudaMemory):
-            return self.device_memory.empty(*found, self._purposes[number])
-        return fitted(self.plan.outputs[number].name, target, *found)
+            return self._state.memory.empty(*found, self._state.purposes[number])
+        return fitted(self._state.plan.outputs[number].name, target, *found)
 
 
 _CAPTURED = "The stream is being captured by the caller"

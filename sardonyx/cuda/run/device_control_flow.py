@@ -36,7 +36,7 @@ from sardonyx.plan.control_flow import (
 from sardonyx.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from sardonyx.cuda.run.launch import CudaLaunch
+    from sardonyx.cuda.run.library_calls import LibraryCalls
     from sardonyx.runtime.device_control_flow import DeviceControlFlow
 
 
@@ -65,7 +65,8 @@ class Recorder:
     """Captures the nodes of a plan.
 
     Args:
-        owner: Whose plan it is.
+        device: Where.
+        libraries: What does commands that are no kernels.
         frame: What the run works in; its table is in use.
         control_flow: How.
         lent: Gets streams that take part until the capture ends; without it parts that need
@@ -74,14 +75,14 @@ class Recorder:
 
     def __init__(
         self,
-        owner: CudaLaunch,
+        device: Device,
+        libraries: LibraryCalls,
         frame: CudaFrame,
         control_flow: DeviceControlFlow,
-        lent: list[Stream] | None,
+        lent: list[Stream] | None = None,
     ) -> None:
-        self._owner, self._frame, self._control_flow = owner, frame, control_flow
-        self._launches, self._device = frame.launches, owner.device
-        self._context = owner.device.context
+        self._libraries, self._frame, self._control_flow = libraries, frame, control_flow
+        self._launches, self._device = frame.launches, device
         #: Streams for graphs of nodes, by how deep they lie.
         self._streams: list[Stream] = []
         self._lent = lent
@@ -94,11 +95,11 @@ class Recorder:
         """Capture all of it to the graph that the frame's stream is captured to."""
         before = self._launches.queue
         try:
-            self._launches.clear_halt()
+            self._launches.table.clear_halt(before)
             self._nodes(self._control_flow.nodes, 0)
         finally:
             self._launches.use_stream(before)
-            self._frame.lane = 0
+            self._frame.libraries.lane = 0
             for stream in self._streams:
                 self._device.take_back(stream)
 
@@ -114,14 +115,14 @@ class Recorder:
                     nodes
                 ):
                     # The rest, if nothing is wrong.
-                    condition = new_condition(queue, self._context)
+                    condition = new_condition(queue, self._device.context)
                     self._control(node, condition)
                     self._add(queue, condition, IF, [nodes[place:]], depth)
                     return
                 case ControlSteps():
                     self._control(node)
                 case Loop(first, body, last):
-                    condition = new_condition(queue, self._context)
+                    condition = new_condition(queue, self._device.context)
                     self._control(first, condition)
                     self._add(queue, condition, WHILE, [body], depth, last)
                 case ControlChoice():
@@ -131,9 +132,9 @@ class Recorder:
             self._is_early = False
 
     def _launch(self, command: int) -> None:
-        if command in self._owner.image.hosted:
-            self._frame.lane = self._control_flow.lanes[command]
-            self._owner.call_host(self._frame, command, early=False)
+        if command in self._frame.image.hosted:
+            self._frame.libraries.lane = self._control_flow.lanes[command]
+            self._libraries.do(self._frame, command, early=False)
             self._is_early = False
         elif self._launches.launch(command, early=self._is_early):
             self._is_early = True
@@ -145,11 +146,11 @@ class Recorder:
         sides = [choice.then, choice.otherwise]
         is_sure = choice.control.number not in self._control_flow.checked
         if all(sides) and is_sure and self._has_sides:
-            condition = new_condition(queue, self._context)
+            condition = new_condition(queue, self._device.context)
             self._control(choice.control, condition)
             self._add(queue, condition, IF, sides, depth)
             return
-        conditions = [new_condition(queue, self._context) if side else 0 for side in sides]
+        conditions = [new_condition(queue, self._device.context) if side else 0 for side in sides]
         self._control(choice.control, *conditions)
         for condition, side in zip(conditions, sides, strict=True):
             if side:
@@ -187,7 +188,7 @@ class Recorder:
         last: ControlSteps | None = None,
     ) -> None:
         """Add a node, and fill its graphs."""
-        graphs = add_node(queue, self._context, condition, kind, len(sides))
+        graphs = add_node(queue, self._device.context, condition, kind, len(sides))
         while len(self._streams) <= depth:
             self._streams.append(self._device.lend_stream())
         inner = self._streams[depth]
@@ -202,26 +203,3 @@ class Recorder:
                             self._control(last, 0 if left else condition)
                 finally:
                     self._launches.use_stream(queue)
-
-
-def warm_up(owner: CudaLaunch, frame: CudaFrame, control_flow: DeviceControlFlow) -> None:
-    """Let libraries do their calls once: what they load or allocate late is there then."""
-    if not owner.image.hosted:
-        return
-    for number in sorted(owner.image.hosted):
-        frame.lane = control_flow.lanes[number]
-        owner.call_host(frame, number)
-    frame.lane = 0
-    frame.queue.synchronize()
-    frame.skip()
-    frame.take_fault()  # of memory that nothing was written to
-
-
-def record(
-    owner: CudaLaunch,
-    frame: CudaFrame,
-    control_flow: DeviceControlFlow,
-    lent: list[Stream] | None = None,
-) -> None:
-    """Capture a plan to the graph that the frame's stream is captured to; see `Recorder`."""
-    Recorder(owner, frame, control_flow, lent).record()

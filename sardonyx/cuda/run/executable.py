@@ -2,139 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import knobs
-from sardonyx.base.errors import (
-    EngineError,
-    Fail,
-    InvalidArgument,
-    SardonyxError,
-    message,
-)
-from sardonyx.base.log import get_logger
+from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
+from sardonyx.base.records import dataclass
 from sardonyx.base.texts import bytes_text
-from sardonyx.cuda.driver.addresses import named
-from sardonyx.cuda.driver.device import Device, on_device
+from sardonyx.cuda.driver.device import on_device
 from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.driver.stream import Stream
-from sardonyx.cuda.libraries.background import WALKS
-from sardonyx.cuda.libraries.libraries import Libraries
-from sardonyx.cuda.memory.arena import Arena
+from sardonyx.cuda.interop.tensor_runs import TensorRuns, follows_tensors
+from sardonyx.cuda.memory import staging
 from sardonyx.cuda.memory.growable_values import CudaGrowableBuffers
-from sardonyx.cuda.memory.values import CudaArray
 from sardonyx.cuda.run.async_runs import CudaAsyncRun
-from sardonyx.cuda.run.binding import DeviceResult, give_feed, leave, spans_of
-from sardonyx.cuda.run.captured import RunsCaptured
+from sardonyx.cuda.run.bound_runs import BoundRuns
+from sardonyx.cuda.run.captured import CapturedRuns, sweep
 from sardonyx.cuda.run.device_control_flow import LeftToHost
+from sardonyx.cuda.run.device_state import CudaRunSettings, DeviceState, DeviceWeights, device_state
+from sardonyx.cuda.run.fast_path import CudaFastPath
 from sardonyx.cuda.run.frame import CudaFrame
+from sardonyx.cuda.run.frame_pool import CudaFrames
+from sardonyx.cuda.run.graph_cache import GraphCache
 from sardonyx.cuda.run.graphs import GRAPH_ID
+from sardonyx.cuda.run.host_twins import HostTwins
+from sardonyx.cuda.run.last_run import Replays
+from sardonyx.cuda.run.launcher import CudaLauncher
+from sardonyx.cuda.run.library_calls import LibraryCalls
 from sardonyx.cuda.run.marks import MARKS, find_nvtx
+from sardonyx.cuda.run.recording import recorded
 from sardonyx.cuda.run.timing import TIMES
 from sardonyx.plan.plan import Plan
-from sardonyx.runtime import refusals
 from sardonyx.runtime.async_runs import AsyncRun
-from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.frame import Frame
-from sardonyx.runtime.frame import Result as ResultType
-from sardonyx.runtime.growable_buffer import GrowableBuffers
+from sardonyx.runtime.executable import DeviceFacts, Executable, ExecutableReport
 from sardonyx.runtime.storage import Array, OutputPlacement
+from sardonyx.runtime.try_run import TryRun
 
 if TYPE_CHECKING:
-    from sardonyx.runtime.executable import Executable
     from sardonyx.runtime.recording import Sink
     from sardonyx.store.model_record import ModelRecord
 
-_logger = get_logger("cuda")
-#: So many captures that fail in a row, and there are no more.
-_MOST_FAILURES = 3
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CudaParts:
+    """What an executable on a device is made of.
+
+    Attributes:
+        state: What the plan has on the device.
+        libraries: What does commands that are no kernels.
+        graphs: Which runs become graphs.
+        launcher: Begins runs.
+        fast_path: Runs whose shapes are those of the last one.
+        bound_runs: All others.
+        captured: Runs that become part of a graph of the caller's.
+        twins: The same plan, controlled by the host.
+    """
+
+    state: DeviceState
+    libraries: LibraryCalls
+    graphs: GraphCache
+    launcher: CudaLauncher
+    fast_path: CudaFastPath
+    bound_runs: BoundRuns
+    captured: CapturedRuns
+    twins: HostTwins[CudaExecutable]
 
 
-class CudaExecutable(RunsCaptured):
-    """As `Executable`, on a device.
+class CudaExecutable:
+    """See `runtime.executable.Executable`.
 
     Where branches, loops and sizes that only a run knows leave memory as it is, the device
     controls: they are part of the run's graph. For other plans the host controls: it fetches each
     value that decides, and waits for it.
 
     Args:
-        plan: What to do.
-        module: Its kernels.
-        constants: Arrays behind the plan's constants; they are copied.
-        device: Where.
-        budget: What its memory counts in.
-        arena: Where memory of the device comes from; by default that of all values.
-        stream: Handle of the stream of runs that name none; 0 for our own.
-        graphs: Whether runs become graphs: `automatic`, `off`, or `wanted`: then a warning says
-            why if they do not.
-        libraries: What does some of the commands.
-        controls_flow: Whether the device may control runs itself; by default it does where it can.
-        shares: What has the constants on the device already.
-        copies_apart: Whether feeds and results of the host are copied in streams of their own.
+        parts: What it is made of; see `cuda_executable`.
+        frames: The frames of its runs.
+        stops: Whether the host stops at each command, to measure it.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        module: Module,
-        constants: Sequence[Array],
-        device: Device,
-        budget: Budget | None = None,
-        arena: Arena | None = None,
-        stream: int = 0,
-        graphs: str = "automatic",
-        libraries: Libraries | None = None,
-        controls_flow: bool = True,
-        shares: CudaExecutable | None = None,
-        copies_apart: bool = False,
-        by_command: bool = False,
-    ) -> None:
-        controls_flow = controls_flow and graphs != "off"
-        super().__init__(
-            plan, module, constants, device, budget, arena, libraries, controls_flow, shares,
-            copies_apart, by_command,
-        )  # fmt: skip
-        self._parts = plan, module, constants, device, budget, arena, stream, "off", self.libraries
-        #: The same, controlled by the host: for runs that the device cannot control.
-        self._by_host: CudaExecutable | None = None
-        #: The same, which stops at each command: for runs that the host controls, to measure them.
-        self._by_command: CudaExecutable | None = None
-        self._stops = by_command
-        self._may_be_refused = any(s.conditional for s in plan.segments)
-        plan = self.plan
-        self._default_queue = device.callers_stream(stream) if stream else None
-        #: Commands that no library did when they were last done.
-        self._undone: set[int] = set()
-        self._growable_buffers = CudaGrowableBuffers(self.device_memory)
-        self._types = [spec.dtype.stored for spec in plan.inputs]
-        self._purposes = [f"output {spec.name}" for spec in plan.outputs]
-        self.graph_mode, self._failures = graphs, 0
-        self._marks = find_nvtx() if knobs.get("SARDONYX_NVTX") else None
-        self._no_graph, self._no_parts = self._why_no_graph(), ""
-        if graphs == "wanted" and self._no_graph:
-            _logger.warning("runs go without a CUDA graph: %s", self._no_graph)
-
-    def _why_no_graph(self) -> str:
-        """Why runs are not captured; "" if they are."""
-        if self.graph_mode == "off":
-            return "they are switched off"
-        if self._marks is not None:
-            return "each node is marked for NVTX (SARDONYX_NVTX)"
-        if self.mapped:
-            return f"the host reads sizes or conditions that the run computes: {self.not_on_device}"
-        if self._host is not None:
-            return "the host draws keys of random numbers in each run"
-        return ""
+    def __init__(self, parts: CudaParts, frames: CudaFrames, stops: bool) -> None:
+        state = parts.state
+        self.parts, self.frames, self._stops = parts, frames, stops
+        self.device = state.device
+        self.plan, self.budget, self.team = state.plan, state.budget, state.image.team
+        self.try_run: TryRun = parts.fast_path.try_run
+        self.facts = DeviceFacts(
+            runs_on=f"{state.device.name} ({state.device.architecture})",
+            memory_kind=state.memory,
+            is_asynchronous=not state.mapped,
+            follows_tensors=follows_tensors(state),
+            growable_buffers=None if state.mapped else CudaGrowableBuffers(state.memory),
+        )
+        state.memory.arena.reclaim_from(self)
 
     # -- running ------------------------------------------------------------------------------
 
     def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Any]:
         """See `Executable.run`; NumPy arrays are copied to the device and back."""
         wanted = OutputPlacement([None] * len(self.plan.outputs))
-        if self._default_queue is not None and self.callers_capture(wanted) is not None:
+        if self.callers_capture(wanted) is not None:
             wanted = replace(wanted, is_captured=True)
         return self.run_to(feeds, wanted, cancel)
 
@@ -143,16 +113,17 @@ class CudaExecutable(RunsCaptured):
         self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> list[Any]:
         """See `Executable.run_to`."""
+        parts = self.parts
         if wanted.is_captured:
-            return self.run_captured(feeds, wanted, cancel)
+            return parts.captured.run(feeds, wanted, cancel)
         if self._is_for_host():
-            return self.by_host.run_to(feeds, wanted, cancel)
-        if self.mapped and not self._stops and TIMES.get() is not None:
-            return self._stopping(feeds).run_to(feeds, wanted, cancel)
+            return parts.twins.by_host.run_to(feeds, wanted, cancel)
+        if parts.state.mapped and not self._stops and TIMES.get() is not None:
+            return self._measuring(feeds).run_to(feeds, wanted, cancel)
         frame, queue = self._frame_for(wanted)
         sound, results = False, None
         try:
-            results = self._run_in(frame, queue, feeds, wanted, cancel)
+            results = parts.bound_runs.run(frame, queue, feeds, wanted, cancel)
             sound = True
         except LeftToHost:
             sound = True
@@ -160,270 +131,177 @@ class CudaExecutable(RunsCaptured):
             sound = True
             raise
         finally:
-            self._let_go(frame, sound)
-        return results if results is not None else self.by_host.run_to(feeds, wanted, cancel)
+            self.frames.let_go(frame, sound)
+        return parts.twins.by_host.run_to(feeds, wanted, cancel) if results is None else results
 
-    # -- runs that the device would control -----------------------------------------------------
-
-    @property
-    def by_host(self) -> CudaExecutable:
-        """What does runs that the device cannot control."""
-        if self._by_host is None:
-            self._by_host = CudaExecutable(
-                *self._parts, controls_flow=False, shares=self, copies_apart=self.copies_apart
-            )
-        return self._by_host
-
-    def _stopping(self, feeds: Sequence[Any]) -> CudaExecutable:
-        """What runs are measured with that the host controls.
-
-        One run is made before: kernels that are loaded late would wait for the held stream.
-        """
-        if self._by_command is None:
-            self._by_command = CudaExecutable(
-                *self._parts, controls_flow=False, shares=self, copies_apart=self.copies_apart,
-                by_command=True,
-            )  # fmt: skip
-            token = TIMES.set(None)
-            try:
-                CudaExecutable.run_to(self, feeds, OutputPlacement([None] * len(self.plan.outputs)))
-            finally:
-                TIMES.reset(token)
-        return self._by_command
-
-    def _others(self) -> list[CudaExecutable]:
-        return [x for x in (self._by_host, self._by_command) if x is not None]
-
-    def settle(self) -> None:
-        """See `Executable.settle`."""
-        super().settle()
-        for other in self._others():
-            other.settle()
-
-    def trim(self) -> None:
-        """See `Executable.trim`."""
-        super().trim()
-        for other in self._others():
-            other.trim()
-
-    def _is_for_host(self) -> bool:
-        """Whether a run is to be no graph, which the device needs to control it."""
-        if self.control_flow is None:
-            return False
-        by_kernel = TIMES.get() is not None or (MARKS.get() or self._marks) is not None
-        return by_kernel or bool(self._no_graph) or GRAPH_ID.get() < 0
-
-    def _resolve(self, frame: Frame) -> None:
-        """See `Executable._resolve`.
-
-        Sizes of branches are worked out before it is known which one is taken. If they cannot be,
-        the host's run says whether those of the one that is are wrong.
-        """
-        try:
-            super()._resolve(frame)
-        except SardonyxError as error:
-            if self.control_flow is not None and self._may_be_refused:
-                raise LeftToHost(str(error)) from error
-            raise
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """See `Executable.is_asynchronous`: the host goes on unless it controls."""
-        return not self.mapped
-
-    @property
-    def growable_buffers(self) -> GrowableBuffers | None:
-        """See `Executable.growable_buffers`."""
-        return None if self.mapped else self._growable_buffers
+    def run_into(
+        self, feeds: Sequence[object], outputs: Sequence[Array], cancel: CancelFlag | None = None
+    ) -> None:
+        """See `Executable.run_into`."""
+        found = self.run_to(feeds, OutputPlacement(list(outputs)), cancel)
+        for target, result in zip(outputs, found, strict=True):
+            if target.shape != result.shape:
+                raise Fail(message("run", "An array to write to does not fit"))
 
     @on_device
     def start(
         self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> AsyncRun:
         """See `Executable.start`."""
-        if self.mapped or self._is_for_host():
-            return super().start(feeds, wanted, cancel)
+        parts = self.parts
+        if parts.state.mapped or self._is_for_host():
+            return AsyncRun(self.run_to(feeds, replace(wanted, waits=True), cancel))
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
         if self.callers_capture(wanted) is not None:
             what = "The stream is being captured by the caller: nobody can await such a run"
             raise InvalidArgument(message("run_async", what, do="Use run_with_ort_values"))
-        own = self.device_memory
+        own = parts.state.memory
         if wanted.stream is None and all(target is own for target in wanted.targets):
-            begun = self.start_alike(tuple(feeds)) if len(feeds) == self._input_count else None
+            is_complete = len(feeds) == len(self.plan.inputs)
+            begun = parts.fast_path.start(tuple(feeds)) if is_complete else None
             if begun is not None:
-                return CudaAsyncRun(self, *begun, cancel)
+                return CudaAsyncRun(self.frames, *begun, cancel)
         frame, queue = self._frame_for(wanted)
         try:
-            results = self._run_in(frame, queue, feeds, replace(wanted, waits=False), cancel)
+            left = replace(wanted, waits=False)
+            results = parts.bound_runs.run(frame, queue, feeds, left, cancel)
         except BaseException as error:
-            self._let_go(frame, isinstance(error, SardonyxError))
+            self.frames.let_go(frame, isinstance(error, SardonyxError))
             if isinstance(error, LeftToHost):
-                return self.by_host.start(feeds, wanted, cancel)
+                return parts.twins.by_host.start(feeds, wanted, cancel)
             raise
-        return CudaAsyncRun(self, frame, results, cancel)
+        return CudaAsyncRun(self.frames, frame, results, cancel)
+
+    def callers_capture(self, wanted: OutputPlacement) -> AbstractContextManager[None] | None:
+        """See `Executable.callers_capture`."""
+        if wanted.stream is None and self.parts.state.stream is None:
+            return None
+        return self.parts.captured.callers_capture(wanted)
 
     def _frame_for(self, wanted: OutputPlacement) -> tuple[CudaFrame, Stream | None]:
         """A frame, and the stream of its run; None for its own."""
-        queue = self._chosen_queue(wanted)
-        return self._take_for(queue), queue
+        queue = self.parts.captured.chosen_queue(wanted)
+        return self.frames.take_for(queue), queue
 
-    def _run_in(
-        self,
-        frame: CudaFrame,
-        queue: Stream | None,
-        feeds: Sequence[Any],
-        wanted: OutputPlacement,
-        cancel: CancelFlag | None,
-    ) -> list[Any]:
-        kept: list[Any] = []
-        try:
-            if frame.begin(queue):
-                self.check_fault(frame, None)  # of a run for which nobody waited
-            is_plain = TIMES.get() is None and (MARKS.get() or self._marks) is None
-            if is_plain and not wanted.written:
-                results = self.follow(frame, feeds, wanted, cancel)
-                if results is not None:
-                    return results
-            frame.alike = None
-            copies = frame.stands_in and not wanted.written
-            frame.copied = frame.launches.moving if copies else frozenset()
-            self._bind_to(frame, feeds, kept)
-            return self._run_bound(frame, feeds, wanted, cancel, kept)
-        except BaseException as error:
-            self.give_up(frame)
-            raise named(error, self.plan, feeds, wanted.targets)  # noqa: B904 - mostly it is the same
+    def _is_for_host(self) -> bool:
+        """Whether a run is to be no graph, which the device needs to control it."""
+        if self.parts.state.control_flow is None:
+            return False
+        graphs = self.parts.graphs
+        by_kernel = TIMES.get() is not None or (MARKS.get() or graphs.marks) is not None
+        return by_kernel or bool(graphs.no_graph) or GRAPH_ID.get() < 0
 
-    def _bind_to(self, frame: CudaFrame, feeds: Sequence[Any], kept: list[Any]) -> None:
-        """Give a frame the feeds."""
-        if len(feeds) != self._input_count:
-            what = "The number of feeds is wrong"
-            raise InvalidArgument(
-                message("run", what, expected=str(self._input_count), got=str(len(feeds)))
-            )
-        for number, (feed, spec) in enumerate(zip(feeds, self.plan.inputs, strict=True)):
-            kept += give_feed(frame, number, feed, spec, self._types[number])
-        state = self._native_bind(frame.address, frame.feeds.address)
-        if state < 0:
-            raise EngineError(message("run", f"Feed {-1 - state} cannot be bound"))
-        if state:
-            self._resolve(frame)
+    def _measuring(self, feeds: Sequence[Any]) -> CudaExecutable:
+        """What runs are measured with that the host controls."""
 
-    def _run_bound(
-        self,
-        frame: CudaFrame,
-        feeds: Sequence[Any],
-        wanted: OutputPlacement,
-        cancel: CancelFlag | None,
-        kept: list[Any],
-    ) -> list[Any]:
-        own, taken = self.device_memory, None
-        results: list[DeviceResult | CudaArray | None] = [None] * len(self.plan.outputs)
-        apart: dict[int, CudaArray] = {}
+        def run_once() -> None:
+            token = TIMES.set(None)
+            try:
+                self.run_to(feeds, OutputPlacement([None] * len(self.plan.outputs)))
+            finally:
+                TIMES.reset(token)
 
-        def make(k: int, found: ResultType) -> CudaArray:
-            nonlocal taken
-            target = wanted.targets[k]
-            if target is own:
-                made = results[k] = own.empty(*found, self._purposes[k], frame.queue)
-                return made
-            taken = spans_of(feeds) if taken is None else taken
-            result = DeviceResult(frame, self.plan.outputs[k].name, *found, target, taken)
-            results[k] = result
-            return result.array
+        return self.parts.twins.by_command(run_once)
 
-        arrays: list[Any] = [None] * len(results)
-        for number, k in enumerate(self._image.later[0]):
-            found = frame.results[k]
-            assert found is not None  # noqa: S101 - they are known from the start
-            made = arrays[k] = make(k, found)
-            address = made.address
-            if ("output", k) in frame.copied and type(made) is CudaArray:
-                apart[k] = made
-                address = frame.stand_in("output", k, made.nbytes)
-            frame.given.put(number, address)
-        frame.make, version = make, self.plans_version
-        try:
-            self._walk(frame, arrays, cancel)
-        finally:
-            frame.make = None
-        frame.copy_out(apart)
-        given: list[Any] = [
-            r.finish(frame, kept) if isinstance(r, DeviceResult) else r for r in results
-        ]
-        if frame.graph is not None and not kept:
-            self.remember_shapes(frame, frame.graph, feeds, version)
-        if not wanted.waits:
-            frame.copies.join(frame.queue)
-            leave(frame, feeds, kept, [*given, *wanted.written])
-        elif frame.graph is None:
-            with WALKS:
-                self._finish(frame, cancel)
-        else:
-            self._finish(frame, cancel)
-        return given
+    # -- between runs -------------------------------------------------------------------------
 
-    def _walk(self, frame: CudaFrame, outputs: list[Any], cancel: CancelFlag | None) -> None:
-        """Launch everything, or replay a graph."""
-        code = self._launch(frame, frame.given.address, outputs)
-        if code:
-            raise refusals.fault(code, frame, self.plan, cancel)
-        if cancel is not None and cancel.is_set:
-            raise cancel.error("run")
+    def settle(self) -> None:
+        """See `Executable.settle`; of replays faults are told."""
+        self.frames.settle()
+        self.parts.captured.check_replays()
+        self.parts.twins.settle()
 
-    def _finish(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
-        """Wait for a run; it may have taken longer than it may."""
-        frame.finish(cancel)
-        self._finished(frame, cancel)
+    @property
+    def is_settling(self) -> bool:
+        """See `Executable.is_settling`."""
+        return self.parts.state.is_settling
 
-    def _finished(self, frame: CudaFrame, cancel: CancelFlag | None) -> None:
-        """After a run was waited for."""
-        self.check_fault(frame, cancel)
-        if cancel is not None and cancel.is_set:
-            raise cancel.error("run")
+    def trim(self) -> None:
+        """See `Executable.trim`; what graphs of callers need stays."""
+        sweep()
+        self.frames.trim()
+        self.parts.twins.trim()
 
-    def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:
-        """See `Executable._give_results`."""
-        assert isinstance(frame, CudaFrame) and frame.make is not None  # noqa: S101 - in a run
-        frame.reserve_results(segment)
-        for number in self._image.later[segment]:
-            outputs[number] = frame.make(number, frame.result(number))
-        frame.give(segment, {k: outputs[k] for k in self._image.later[segment]})
+    def trim_staging(self) -> None:
+        """See `Executable.trim_staging`; all sessions share that memory."""
+        staging.pinned_arena(self.device).trim()
+
+    def release_graphs(self, number: int) -> None:
+        """See `Executable.release_graphs`."""
+        self.frames.forget_runs(number)
+
+    def report(self) -> ExecutableReport:
+        """See `Executable.report`."""
+        parts, state = self.parts, self.parts.state
+        undone = len(parts.libraries.undone)
+        remarks = parts.graphs.remarks(list(self.frames.held))
+        remarks += state.libraries.remarks(len(state.calls), undone)
+        reserved_bytes = parts.captured.reserved_bytes
+        if count := len(parts.captured.reservations):
+            size = bytes_text(reserved_bytes)
+            remarks.append(f"runs in graphs of callers: {count}, for which {size} are kept")
+        devices = {
+            f"cuda:{state.device.number}": state.memory.arena.statistics(),
+            "pinned, of all sessions": staging.pinned_arena(state.device).statistics(),
+        }
+        return ExecutableReport(remarks, reserved_bytes, devices)
 
     def recorded(self, record: ModelRecord, sink: Sink) -> Executable:
         """See `Executable.recorded`."""
-        from sardonyx.cuda.run.recording import RecordedCudaExecutable
+        return recorded(self, record, sink)
 
-        return RecordedCudaExecutable.of(self, record, sink)
+    def flush(self) -> None:
+        """See `Executable.flush`."""
 
-    def release_graphs(self, number: int) -> None:
-        """Forget the graphs that runs with this number captured."""
-        for frame in list(self._frames):
-            assert isinstance(frame, CudaFrame)  # noqa: S101 - it makes no others
-            frame.graphs.release(number)
-            frame.alike = None
 
-    def remarks(self) -> list[str]:
-        """See `Executable.remarks`."""
-        others = self.libraries.remarks(len(self._calls), len(self._undone))
-        if reserved := self.reservations:
-            size = bytes_text(self.reserved_bytes)
-            others.append(f"runs in graphs of callers: {len(reserved)}, for which {size} are kept")
-        if self._no_graph and (self._no_parts or not self.stretches):
-            return [f"CUDA graphs: none, {self._no_graph}", *others]
-        graphs = [f.graphs for f in self._frames if isinstance(f, CudaFrame)]
-        held, replays = sum(map(len, graphs)), sum(g.replays for g in graphs)
-        text = f"CUDA graphs: {held}, replayed {replays} times; captured when a size comes again"
-        if self.stretches:
-            text += f"; {len(self.stretches)} parts of a run, since {self._no_graph}"
-        if self.control_flow is not None:
-            count = len(self.control_flow.controls)
-            text += f"; {count} control steps in each decide on branches, loops and sizes"
-        return [text, *others]
+def cuda_executable(
+    plan: Plan,
+    module: Module,
+    constants: Sequence[Array],
+    settings: CudaRunSettings,
+    weights: DeviceWeights | None = None,
+) -> CudaExecutable:
+    """What runs a plan on a device.
 
-    def run_into(self, feeds: Any, outputs: Any, cancel: Any = None) -> None:
-        """See `Executable.run_into`."""
-        found = self.run_to(feeds, OutputPlacement(list(outputs)), cancel)
-        for target, result in zip(outputs, found, strict=True):
-            if target.shape != result.shape:
-                raise Fail(message("run", "An array to write to does not fit"))
+    Args:
+        plan: What to do.
+        module: Its kernels.
+        constants: Arrays behind the plan's constants; they are copied.
+        settings: How it runs.
+        weights: The constants, if they are on the device already.
+    """
+    state = device_state(plan, module, constants, settings, weights)
+    marks = find_nvtx() if knobs.get("SARDONYX_NVTX") else None
+    libraries = LibraryCalls(state)
+    graphs = GraphCache(state, libraries, settings.graphs, marks)
+    launcher = CudaLauncher(state, libraries, graphs)
+    frames = CudaFrames(state)
+    replays = Replays(frames, launcher.runs)
+    fast_path = CudaFastPath(frames, replays, TensorRuns(frames, replays))
+    by_host = replace(
+        settings, graphs="off", controls_flow=False, by_command=False, libraries=state.libraries
+    )
+    parts = CudaParts(
+        state=state, libraries=libraries, graphs=graphs, launcher=launcher, fast_path=fast_path,
+        bound_runs=BoundRuns(frames, launcher, fast_path, marks),
+        captured=CapturedRuns(frames, launcher, libraries),
+        twins=HostTwins(_maker_of_twins(plan, module, constants, by_host, state.weights)),
+    )  # fmt: skip
+    return CudaExecutable(parts, frames, settings.by_command)
+
+
+def _maker_of_twins(
+    plan: Plan,
+    module: Module,
+    constants: Sequence[Array],
+    settings: CudaRunSettings,
+    weights: DeviceWeights,
+) -> Callable[[bool], CudaExecutable]:
+    """See `HostTwins`."""
+
+    def make(by_command: bool) -> CudaExecutable:
+        own = replace(settings, by_command=by_command)
+        return cuda_executable(plan, module, constants, own, weights)
+
+    return make

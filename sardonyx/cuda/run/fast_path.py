@@ -6,186 +6,107 @@ feeds and results. Such a run counts microseconds: what Python does for it is me
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.driver.addresses import named
 from sardonyx.cuda.driver.capturing import is_captured
-from sardonyx.cuda.driver.device import on_device
-from sardonyx.cuda.driver.stream import Event, Stream
+from sardonyx.cuda.driver.stream import Event
+from sardonyx.cuda.interop.tensor_runs import TensorRuns
 from sardonyx.cuda.memory import staging
-from sardonyx.cuda.memory.arena import room_for
 from sardonyx.cuda.memory.values import CudaArray, CudaMemory
-from sardonyx.cuda.run.binding import KERNEL_ALIGNMENT, meet
-from sardonyx.cuda.run.device_state import DeviceState
+from sardonyx.cuda.run.binding import meet
 from sardonyx.cuda.run.frame import CudaFrame
-from sardonyx.cuda.run.graphs import GRAPH_ID, RunGraph
-from sardonyx.cuda.run.replaying import Replay
-from sardonyx.native.layout import WORD
-from sardonyx.runtime.arena import address_of
+from sardonyx.cuda.run.frame_pool import CudaFrames
+from sardonyx.cuda.run.graphs import RunGraph
+from sardonyx.cuda.run.last_run import UNALIGNED, LastRun, Replays
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.storage import OutputPlacement, size_of
-
-#: Bits that the address of a feed must not have.
-UNALIGNED = KERNEL_ALIGNMENT - 1
+from sardonyx.runtime.storage import OutputPlacement
+from sardonyx.runtime.try_run import FETCH, LEAVE, TENSORS, WAIT, Completion
 
 
-#: What comes after the replay of a run: waiting; waiting for copies of the results; nothing.
-_WAIT, _FETCH, _LEAVE = range(3)
+class CudaFastPath:
+    """See `runtime.try_run.TryRun`.
 
-
-class LikeRun:
-    """What the next run is compared with.
+    Args:
+        frames: Those of the executable.
+        replays: Replays graphs of last runs.
+        tensors: Runs with tensors of torch.
 
     Attributes:
-        feeds: Numbers, shapes and types of the feeds.
-        results: Shapes, types, sizes in bytes and purposes of the results, and the memory each
-            takes of an arena.
-        graph: What did it.
-        is_fixed: Whether that does it wherever feeds lie, and nothing else is to be written.
-        number: The number of its graph.
-        version: Of the libraries' plans.
-        queue: The stream.
-        waits: Whether native code waits for its end.
-        replay: How it is done again. None before that is asked for.
-        makers: Of tensors of torch for the results; None before that is asked for.
+        give_up: Lets go of what a run that failed uses.
     """
 
     __slots__ = (
-        "feeds", "graph", "is_fixed", "makers", "number", "queue", "replay", "results", "version",
-        "waits",
+        "_arena", "_default_queue", "_device", "_frames", "_free", "_is_current", "_replays",
+        "_state", "_tensors", "give_up",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        feeds: Sequence[Any],
-        results: Iterable[tuple[tuple[int, ...], Any, str]],
-        graph: RunGraph,
-        is_fixed: bool,
-        version: int,
-        queue: Stream,
-    ) -> None:
-        self.feeds = [(k, f.shape, f.dtype) for k, f in enumerate(feeds)]
-        sized = [(shape, dtype, size_of(shape, dtype), p) for shape, dtype, p in results]
-        self.results = [(*row, room_for(row[2])) for row in sized]
-        self.graph, self.is_fixed, self.version, self.queue = graph, is_fixed, version, queue
-        self.number, self.waits = GRAPH_ID.get(), False
-        self.replay: Replay | None = None
-        self.makers: list[Callable[[], Any]] | None = None
+    def __init__(self, frames: CudaFrames, replays: Replays, tensors: TensorRuns) -> None:
+        state = frames.state
+        self._state, self._device, self._arena = state, state.device, state.memory.arena
+        self._frames, self._free, self._default_queue = frames, frames.free, state.stream
+        self._replays, self._tensors = replays, tensors
+        self._is_current, self.give_up = replays.is_current, replays.give_up
 
-    def replay_in(self, frame: CudaFrame) -> Replay:
-        """`replay`, when the frame has the sizes of these runs."""
-        slots, image = frame.table("slots"), frame.image
-        arguments, writes = address_of(frame.table("arguments")), []
-        for place, number, slot in image.moving:
-            buffer = image.plan.buffers[number]
-            first = 0 if buffer.kind == "input" else len(self.feeds)
-            writes.append((arguments + WORD * place, first + buffer.number, int(slots[slot])))
-        count = len(self.feeds) + len(self.results)
-        self.replay = frame.new_replay(count, writes)
-        self.aim(self.graph, self.waits)
-        return self.replay
-
-    def turn_to(self, queue: Stream) -> None:
-        """Have the next run be in a stream."""
-        if queue is not self.queue:
-            self.queue = queue
-            self.aim(self.graph, self.waits)
-
-    def aim(self, graph: RunGraph, waits: bool) -> None:
-        """Have the next run replay a graph, and native code wait for it, or not."""
-        assert self.replay is not None  # noqa: S101 - runs make it before
-        self.graph, self.waits = graph, waits
-        self.replay.aim(graph.handle, self.queue.handle, waits)
-
-
-class CudaFastPath(DeviceState):
-    """The part of `executable.CudaExecutable` for such runs."""
-
-    _default_queue: Stream | None
-    _purposes: list[str]
-
-    def remember_shapes(
+    def remember(
         self, frame: CudaFrame, graph: RunGraph, feeds: Sequence[Any], version: int
     ) -> None:
-        """After a run that was a graph: the next may be alike.
+        """After a run that was a graph: the next may have its shapes.
 
         `version` is that of the libraries' plans before the run began: others may be ready now.
         """
-        frame.alike = None
-        results = [(*r, p) for r, p in zip(frame.results, self._purposes, strict=True) if r]
-        if all(type(f) is CudaArray for f in feeds) and len(results) == len(self._purposes):
-            is_fixed = self.control_flow is None and not frame.launches.moving
-            frame.alike = LikeRun(feeds, results, graph, is_fixed, version, frame.queue)
+        frame.last_run = None
+        state = self._state
+        results = [(*r, p) for r, p in zip(frame.results, state.purposes, strict=True) if r]
+        if all(type(f) is CudaArray for f in feeds) and len(results) == len(state.purposes):
+            is_fixed = state.control_flow is None and not frame.launches.moving
+            frame.last_run = LastRun(feeds, results, graph, is_fixed, version, frame.queue)
 
-    def run_alike(
+    def try_run(
         self,
-        feeds: Sequence[Any],
-        targets: Sequence[Any] | None = None,
-        end: int = _WAIT,
+        feeds: tuple[Any, ...],
+        outputs: tuple[Any, ...] | None = None,
+        completion: Completion = WAIT,
+        /,
         kept: list[CudaFrame] | None = None,
-    ) -> list[Any] | None:
-        """See `Executable.run_alike`.
-
-        Args:
-            feeds: What is fed.
-            targets: Where results are wanted; None: in new memory.
-            end: What comes after the replay.
-            kept: Gets the frame, which no other run then gets before `give_back`.
-        """
+    ) -> Any:
+        """See `TryRun`. With `kept`, that gets the frame, which is the caller's to let go of."""
+        if completion is TENSORS:
+            return self._tensors.try_run(feeds)
         try:
-            frame: CudaFrame = self._free.pop()  # type: ignore[assignment]  # it makes no others
+            frame = self._free.pop()
         except IndexError:
             return None
         sound, results = False, None
         try:
-            alike = frame.alike
+            last = frame.last_run
             if (
-                alike is not None
-                and self._may_come_next(frame, alike)
-                and self._takes(frame, alike, feeds, targets)
+                last is not None
+                and self._may_come_next(frame, last)
+                and self._takes(frame, last, feeds, outputs)
             ):
-                results = self._replay(frame, alike, feeds, targets, end)
-                if results is not None and end == _FETCH:
+                results = self._replay(frame, last, feeds, outputs, completion)
+                if results is not None and completion is FETCH:
                     results = self._fetch(frame, results)
             sound = True
         except BaseException as error:
             sound = isinstance(error, SardonyxError)
             self.give_up(frame)
-            raise named(error, self.plan, feeds, targets or ())  # noqa: B904 - mostly it is the same
+            raise named(error, self._state.plan, feeds, outputs or ())  # noqa: B904 - mostly it is the same
         finally:
             if kept is None or results is None:
-                self._let_go(frame, sound)
+                self._frames.let_go(frame, sound)
             else:
                 kept.append(frame)
         return results
 
-    @on_device
-    def fetch_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
-        """See `Executable.fetch_alike`."""
-        return self.run_alike(feeds, None, _FETCH)
-
-    def leave_alike(self, feeds: tuple[Any, ...]) -> list[Any] | None:
-        """See `Executable.leave_alike`."""
-        return self.run_alike(feeds, None, _LEAVE)
-
-    def start_alike(self, feeds: tuple[Any, ...]) -> tuple[CudaFrame, list[Any]] | None:
-        """`leave_alike`; gives the frame, too, which no other run gets before `give_back`."""
+    def start(self, feeds: tuple[Any, ...]) -> tuple[CudaFrame, list[Any]] | None:
+        """A run that is left; gives the frame, too, which is the caller's to let go of."""
         kept: list[CudaFrame] = []
-        results = self.run_alike(feeds, None, _LEAVE, kept)
+        results = self.try_run(feeds, None, LEAVE, kept=kept)
         return None if results is None else (kept[0], results)
-
-    @on_device
-    def give_up(self, frame: CudaFrame) -> None:
-        """After a run that failed: what it uses is let go of."""
-        frame.alike = None
-        frame.stop()
-        with contextlib.suppress(SardonyxError):
-            frame.queue.synchronize()
-            frame.copies.give_up()
-        frame.take_fault()
 
     def follow(
         self,
@@ -195,46 +116,40 @@ class CudaFastPath(DeviceState):
         cancel: CancelFlag | None,
     ) -> list[Any] | None:
         """A run that has begun in any stream, if it is like the frame's last; else None."""
-        alike = frame.alike
+        last = frame.last_run
         if (
-            alike is None
-            or len(feeds) != self._input_count
-            or not self._is_current(alike)
-            or not self._takes(frame, alike, feeds, wanted.targets)
+            last is None
+            or len(feeds) != len(last.feeds)
+            or not self._is_current(last)
+            or not self._takes(frame, last, feeds, wanted.targets)
         ):
             return None
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
-        alike.turn_to(frame.queue)
-        end = _WAIT if wanted.waits else _LEAVE
-        return self._replay(frame, alike, feeds, wanted.targets, end, cancel)
+        last.turn_to(frame.queue)
+        completion = WAIT if wanted.waits else LEAVE
+        return self._replay(frame, last, feeds, wanted.targets, completion, cancel)
 
-    def _may_come_next(self, frame: CudaFrame, alike: LikeRun) -> bool:
+    def _may_come_next(self, frame: CudaFrame, last: LastRun) -> bool:
         """Whether a run in the stream of plain runs can be the graph of the frame's last run."""
         queue, busy, own = frame.queue, frame.busy, self._default_queue
         return (
             queue is (own or frame.own_queue)
-            and queue is alike.queue
+            and queue is last.queue
             # A run that was left comes first, and somebody must hear of its faults.
-            and (busy is None or (busy[0] is queue and not frame.needs_look))
-            and self._is_current(alike)
+            and (busy is None or (busy[0] is queue and not frame.contexts.needs_look))
+            and self._is_current(last)
             and not (own is not None and is_captured(own))
         )
 
-    def _is_current(self, alike: LikeRun) -> bool:
-        """Whether such a run now would do the same."""
-        return alike.number == GRAPH_ID.get() and (
-            not self._calls or alike.version == self.libraries.version
-        )
-
     def _takes(
-        self, frame: CudaFrame, alike: LikeRun, feeds: Sequence[Any], targets: Sequence[Any] | None
+        self, frame: CudaFrame, last: LastRun, feeds: Sequence[Any], targets: Sequence[Any] | None
     ) -> bool:
         """Whether a run has the shapes of the last, on memory of the device; it waits for that."""
-        device, given = self.device, (alike.replay or alike.replay_in(frame)).given
+        device, given = self._device, (last.replay or last.replay_in(frame)).given
         queue = frame.queue
         awaited: list[CudaArray] | None = None
-        for number, shape, dtype in alike.feeds:
+        for number, shape, dtype in last.feeds:
             feed = feeds[number]
             if (
                 type(feed) is not CudaArray
@@ -253,7 +168,7 @@ class CudaFastPath(DeviceState):
                 or (written is not None and written[0] is not queue)
             ):
                 awaited = [feed] if awaited is None else [*awaited, feed]
-        bound = () if targets is None else self._bound(alike, feeds, targets)
+        bound = () if targets is None else self._bound(last, feeds, targets)
         if bound is None:
             return False
         if awaited or bound:
@@ -261,50 +176,50 @@ class CudaFastPath(DeviceState):
         return True
 
     def _bound(
-        self, alike: LikeRun, feeds: Sequence[Any], targets: Sequence[Any]
+        self, last: LastRun, feeds: Sequence[Any], targets: Sequence[Any]
     ) -> list[CudaArray] | None:
         """Memory that results are to be written to; None if it is no plain memory of the device."""
-        found, own = list[CudaArray](), self.device_memory
-        for target, (shape, dtype, *_) in zip(targets, alike.results, strict=True):
+        found, number = list[CudaArray](), self._state.memory.number
+        for target, (shape, dtype, *_) in zip(targets, last.results, strict=True):
             if type(target) is CudaArray:
                 if (
                     target.shape != shape
                     or target.dtype is not dtype
-                    or target.device is not self.device
+                    or target.device is not self._device
                     or target.address & UNALIGNED
                     or target.is_read_only
                 ):
                     return None
                 found.append(target)
-            elif type(target) is not CudaMemory or target.number != own.number:
+            elif type(target) is not CudaMemory or target.number != number:
                 return None
         return None if found and meet(found, feeds) else found
 
     def _replay(
         self,
         frame: CudaFrame,
-        alike: LikeRun,
+        last: LastRun,
         feeds: Sequence[Any],
         targets: Sequence[Any] | None,
-        end: int,
+        completion: Completion,
         cancel: CancelFlag | None = None,
     ) -> list[Any] | None:
         """Replay the graph; None if there is none.
 
         Args:
             frame: The run's.
-            alike: What the run is like.
+            last: The run before.
             feeds: Its feeds.
             targets: Where results are wanted; None: in new memory.
-            end: What comes after the replay.
+            completion: What comes after the replay.
             cancel: Ends it early where it has loops of the device, and makes it an error.
         """
-        device, queue, number = self.device, alike.queue, len(feeds)
-        arena, replay = self.device_memory.arena, alike.replay
+        device, queue, number = self._device, last.queue, len(feeds)
+        arena, replay = self._arena, last.replay
         assert replay is not None  # noqa: S101 - see `_takes`
         given = replay.given
         results: list[Any] = []
-        for place, (shape, dtype, size_bytes, purpose, room) in enumerate(alike.results, number):
+        for place, (shape, dtype, size_bytes, purpose, room) in enumerate(last.results, number):
             if targets is not None and type(targets[place - number]) is CudaArray:
                 made = targets[place - number]
             else:
@@ -314,21 +229,21 @@ class CudaFastPath(DeviceState):
                 made = CudaArray.in_block(device, shape, dtype, block, size_bytes)
             results.append(made)
             given[place] = made.address
-        apart = _set_apart(frame, feeds, results, given) if frame.copied else None
-        if alike.is_fixed:
+        apart = _set_apart(frame, feeds, results, given) if frame.libraries.copied else None
+        if last.is_fixed:
             frame.graphs.count()
-        elif not self._prepare(frame, alike, replay):
+        elif not self._replays.prepare(frame, last, replay):
             _let_go_of(frame, feeds, results)
             return None
-        waits = end == _WAIT
-        frame.graph, is_plain = alike.graph, waits and not apart and frame.is_patient
-        if is_plain is not alike.waits:
-            alike.aim(alike.graph, is_plain)
-        event = Event(device) if end == _LEAVE else None
+        waits = completion is WAIT
+        frame.graph, is_plain = last.graph, waits and not apart and frame.is_patient
+        if is_plain is not last.waits:
+            last.aim(last.graph, is_plain)
+        event = Event(device) if completion is LEAVE else None
         is_faulty = replay.go(0 if event is None else event.handle)
         if apart or (waits and not is_plain):
             with device.entered():
-                frame.copy_out(apart or {})
+                frame.libraries.copy_out(apart or {}, queue)
                 if event is not None:
                     event = queue.record()
                 elif waits:
@@ -336,46 +251,18 @@ class CudaFastPath(DeviceState):
         if event is not None:
             _leave(frame, event, feeds, results)
         elif waits:
-            heard(self, frame, is_faulty if is_plain else frame.needs_look, cancel)
+            needs_look = is_faulty if is_plain else frame.contexts.needs_look
+            self._replays.heard(frame, needs_look, cancel)
             if cancel is not None and cancel.is_set:
                 raise cancel.error("run")
         return results
 
-    def _prepare(self, frame: CudaFrame, alike: LikeRun, replay: Replay) -> bool:
-        """Find the graph of a run, and write what its control steps need; False: the long way."""
-        if (
-            replay.rewrite()
-            and self.control_flow is not None
-            and not self._place_again(frame, alike, replay)
-        ):
-            return False
-        launches = frame.launches
-        if not launches.moving:
-            frame.graphs.count()
-            return True
-        key = (alike.number, launches.bucket, launches.fixed, alike.version)
-        graph = frame.graphs.find(key)
-        if graph is not None and graph is not alike.graph:
-            alike.aim(graph, alike.waits)
-        return graph is not None
-
-    def _place_again(self, frame: CudaFrame, alike: LikeRun, replay: Replay) -> bool:
-        """Have native code write all addresses: control steps use more than arguments."""
-        given = replay.given
-        for number, shape, _ in alike.feeds:
-            frame.feeds.put(number, given[number], shape)
-        if self._native_bind(frame.address, frame.feeds.address):
-            return False
-        for number, address in enumerate(given[len(alike.feeds) :]):
-            frame.given.put(number, address)
-        frame.skip()
-        return not self._native_execute(frame.address, frame.given.address, 0)
-
     def _fetch(self, frame: CudaFrame, results: list[CudaArray]) -> list[Any]:
-        queue = frame.copies.outgoing(frame.queue)
-        found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
-        frame.finish()
-        heard(self, frame, frame.needs_look)
+        with self._device.entered():
+            queue = frame.copies.outgoing(frame.queue)
+            found = [staging.fetched(r.address, r.shape, r.dtype, queue) for r in results]
+            frame.finish()
+        self._replays.heard(frame, frame.contexts.needs_look)
         return found
 
 
@@ -398,17 +285,6 @@ def _wait_for(frame: CudaFrame, feeds: Sequence[CudaArray], targets: Sequence[Cu
                 target.free_in(queue)
 
 
-def heard(
-    owner: CudaFastPath, frame: CudaFrame, needs_look: bool, cancel: CancelFlag | None = None
-) -> None:
-    """After a run for which somebody has waited; `needs_look` is as of the frame."""
-    if frame.busy is not None:
-        frame.busy = None
-        frame.queue.forget()  # what runs kept that nobody waited for
-    if needs_look:
-        owner.check_fault(frame, cancel)
-
-
 def _set_apart(
     frame: CudaFrame, feeds: Sequence[Any], results: list[Any], given: Any
 ) -> dict[int, CudaArray]:
@@ -417,13 +293,16 @@ def _set_apart(
     `given` gets the addresses that kernels are to have.
     """
     apart: dict[int, CudaArray] = {}
+    libraries, queue = frame.libraries, frame.queue
     with frame.memory.device.entered():
-        for kind, number in frame.copied:
+        for kind, number in libraries.copied:
             if kind == "input":
-                given[number] = frame.copy_in(number, feeds[number])
+                given[number] = libraries.copy_in(number, feeds[number], queue)
             else:
                 apart[number] = made = results[number]
-                given[len(feeds) + number] = frame.stand_in("output", number, made.nbytes)
+                given[len(feeds) + number] = libraries.stand_in(
+                    "output", number, made.nbytes, queue
+                )
     return apart
 
 
@@ -433,7 +312,7 @@ def _let_go_of(frame: CudaFrame, feeds: Sequence[CudaArray], results: Sequence[C
     The new memory may be free in this stream alone, where a run before is under way, and copies of
     feeds may be, too: who gets that memory next must know.
     """
-    frame.alike = None
+    frame.last_run = None
     with frame.memory.device.entered():
         event = frame.queue.record()
     _leave(frame, event, feeds, results)

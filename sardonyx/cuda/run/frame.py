@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.driver.stream import Event, Stream
-from sardonyx.cuda.memory import staging
 from sardonyx.cuda.memory.copies import Copies
-from sardonyx.cuda.memory.memory import RunMemory
+from sardonyx.cuda.run.argument_table import ArgumentTable
 from sardonyx.cuda.run.graphs import Graphs, RunGraph
-from sardonyx.cuda.run.launching import PER_PROCESSOR, Launches, PinnedWords
+from sardonyx.cuda.run.kernel_contexts import KernelContexts
+from sardonyx.cuda.run.launching import PER_PROCESSOR, Launches
+from sardonyx.cuda.run.library_memory import LibraryMemory
 from sardonyx.cuda.run.replaying import Replay
-from sardonyx.kernel.language.context import FAULT_LOCK, FIELDS, SIZE_BYTES
 from sardonyx.llvm.ptx import THREADS
-from sardonyx.native.layout import JOB, WORD
+from sardonyx.native.layout import JOB
 from sardonyx.plan.control_flow import TABLES
-from sardonyx.plan.plan import Command
 from sardonyx.runtime.array_records import ArrayRecords
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.frame import Frame, Result
@@ -28,15 +24,12 @@ from sardonyx.runtime.frame import Frame, Result
 if TYPE_CHECKING:
     from sardonyx.cuda.memory.values import CudaArray
     from sardonyx.cuda.run.device_state import DeviceState
-    from sardonyx.cuda.run.fast_path import LikeRun
+    from sardonyx.cuda.run.last_run import LastRun
     from sardonyx.cuda.run.timing import Timeline
     from sardonyx.runtime.plan_tables import PlanTables
 
 #: All warps of a run together work in at most so much.
 _MOST_SCRATCH = 1 << 30
-_FAULT_WORDS = 5
-#: Behind a fault there is a word by which the host ends loops of the device.
-_STOP = _FAULT_WORDS
 #: Loops need graphs for different numbers of trips: so many times as many.
 _GRAPHS_OF_LOOPS = 8
 #: Whether a run with loops is over the host asks all the time; after so long, now and then. Once in
@@ -52,59 +45,46 @@ class CudaFrame(Frame):
         own_queue: Its own stream, for runs that name none.
         copies: How feeds and results of its runs come from the host, and go there.
         memory: Where its results come from.
+        contexts: Those of its kernels, with the record of their faults.
+        libraries: Memory for their calls.
         is_mapped: Whether the host controls its runs.
         is_patient: Whether the host need do nothing but wait for its runs.
-        lane: Of those that kernels run in side by side, that of the next call of a library.
         passes: How many trips a pass of a loop of the device has, by the loop's last control step.
         make: Makes memory for a result of a run that the host controls, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
-        alike: What a run is like that can do with less; None if there is no such run.
-        stands_in: Whether libraries work on copies of feeds and results, which stay in place.
-        copied: The inputs and outputs of this run for which that is so: kind and number of each.
+        last_run: What the next run is compared with; None if that must go the long way.
         waited: Libraries whose work it waits for already.
         busy: The stream and the end of a run that nobody waited for.
     """
 
     __slots__ = (
-        "_contexts", "_device", "_fault", "_found", "_lanes", "_stand_ins", "_control_flow",
-        "_unscheduled", "_uses", "_workspaces", "alike", "busy", "copied", "copies",
-        "feeds", "given", "graph", "graphs", "is_mapped", "is_patient", "lane", "launches", "make",
-        "memory", "own_queue", "passes", "queue", "stands_in", "timeline",
-        "waited",
+        "_control_flow", "_device", "_unscheduled", "_uses", "busy", "contexts", "copies", "feeds",
+        "given", "graph", "graphs", "is_mapped", "is_patient", "last_run", "launches",
+        "libraries", "make", "memory", "own_queue", "passes", "queue", "timeline", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: DeviceState) -> None:
-        self._device, self.memory, self.is_mapped = owner.device, owner.device_memory, owner.mapped
+        self._device, self.memory, self.is_mapped = owner.device, owner.memory, owner.mapped
         self._uses: dict[Stream | None, Event] = {}
         uses = self._uses
-        super().__init__(owner.image, 0, owner.budget, lambda p, b: owner.memory(p, b, uses))
+        super().__init__(owner.image, 0, owner.budget, lambda p, b: owner.new_memory(p, b, uses))
         self.timeline: Timeline | None = None
         self.make: Callable[[int, Result], CudaArray] | None = None
         self.queue = self.own_queue = owner.device.lend_stream()
         self.copies = Copies(owner.device if owner.copies_apart else None)
         self.busy: tuple[Stream, Event] | None = None
         self.graph: RunGraph | None = None
-        self.alike: LikeRun | None = None
-        self.copied: frozenset[tuple[str, int]] = frozenset()
-        self._stand_ins: dict[tuple[str, int], RunMemory] = {}
+        self.last_run: LastRun | None = None
         self.waited: set[str] = set()
         plan, control_flow = owner.plan, owner.control_flow
         self.feeds = ArrayRecords((i.dtype.stored, len(i.dims)) for i in plan.inputs)
         # Native code asks for the outputs whose shapes are known from the start, and no others.
         known = [plan.outputs[k] for k in owner.image.later[0]] if owner.mapped else plan.outputs
         self.given = ArrayRecords((o.dtype.stored, len(o.dims)) for o in known)
-        # Kernels write to it when something is wrong; the host finds it there without a copy.
-        self._found = PinnedWords(owner.device, _FAULT_WORDS + 1)
-        self._fault = self._found.view.cast("q")
-        # Behind the contexts there are zeros: nothing cancels a kernel, no thread block has drawn
-        # a ticket, and no thread has found a fault.
-        arena = owner.device_memory.arena
-        self._contexts = RunMemory(arena, "contexts of kernels", uses=uses)
-        self._lanes = control_flow.lanes if control_flow is not None else {}
-        self._contexts.grow(self._lane_place(self._lane_count))
+        self.contexts = KernelContexts(owner, self.own_queue, uses)
         tables = [self.table("arguments")]
         world = tables[0]
         self._control_flow = control_flow
@@ -116,19 +96,18 @@ class CudaFrame(Frame):
             first, last = (self._places[TABLES[k]] for k in (0, -2))
             world = self.words[first.start : last.stop]
         self.launches = Launches(
-            arena, owner.module, owner.image, self.table("jobs"), self.table("arguments"),
-            (world, tables), self._contexts.address, self.queue, owner.mapped, uses,
+            owner, self.table("jobs"), self.table("arguments"),
+            ArgumentTable(owner, world, tables, uses), self.contexts.address, self.queue,
         )  # fmt: skip
-        # Libraries get copies from the start: there are no runs without a graph meanwhile.
-        self.stands_in = control_flow is not None and bool(self.launches.moving)
         self._set("launches", self.launches.address)
         self._set("launcher", self.launches.launcher)
         several = control_flow is not None and bool(control_flow.counted)
         self.graphs = Graphs(_GRAPHS_OF_LOOPS if several else len(owner.stretches))
-        self.lane = 0
-        self._workspaces = [
-            RunMemory(arena, "what libraries work in", uses=uses) for _ in range(self._lane_count)
-        ]
+        self.libraries = LibraryMemory(
+            owner.memory.arena, self.graphs, self.contexts.lane_count, uses
+        )
+        # Libraries get copies from the start: there are no runs without a graph meanwhile.
+        self.libraries.stands_in = control_flow is not None and bool(self.launches.moving)
 
     def __del__(self) -> None:
         super().__del__()
@@ -151,7 +130,7 @@ class CudaFrame(Frame):
         if self._control_flow is not None:
             self.passes = self._control_flow.passes(self.table("slots"))
             self.launches.bucket += bytes(self.passes.values())
-        self._place_contexts(self.scratch.address, each)
+        self.contexts.fill(self.scratch.address, each, self.queue)
 
     def grow(self) -> None:
         """See `Frame.grow`."""
@@ -172,38 +151,9 @@ class CudaFrame(Frame):
             most = max(most, int(slots[scratch]))
         return most
 
-    @property
-    def _lane_count(self) -> int:
-        """How many kernels may run side by side, at most."""
-        return 1 + max(self._lanes.values(), default=0)
-
-    def _lane_place(self, lane: int) -> int:
-        """Where, behind the contexts, the tickets of a lane are, and the lock of its faults."""
-        return (len(self._image.plan.commands) + 1) * SIZE_BYTES + lane * (FAULT_LOCK + SIZE_BYTES)
-
-    def _place_contexts(self, scratch: int, each_bytes: int) -> None:
-        """Tell kernels where they may work, and where faults go."""
-        count = len(self._image.plan.commands)
-        whole = np.zeros(self._lane_place(self._lane_count) // WORD, np.int64)
-        table = whole[: count * SIZE_BYTES // WORD].reshape(count, -1)
-        address = self._contexts.address
-        table[:, FIELDS["fault"] // WORD] = self._found.address
-        table[:, FIELDS["scratch"] // WORD] = scratch
-        table[:, FIELDS["scratch_bytes"] // WORD] = each_bytes
-        table[:, FIELDS["command"] // WORD] = np.arange(count)
-        table[:, FIELDS["cancel"] // WORD] = address + count * SIZE_BYTES
-        commands = self._image.plan.commands
-        turns = [k for k, step in enumerate(commands) if not isinstance(step, Command)]
-        table[turns, FIELDS["cancel"] // WORD] = self._found.address + WORD * _STOP
-        table[:, FIELDS["tickets"] // WORD] = address + self._lane_place(0)
-        for number, lane in self._lanes.items():
-            table[number, FIELDS["tickets"] // WORD] = address + self._lane_place(lane)
-        kept = staging.upload(address, whole, self.queue)
-        self.queue.keep(self.queue.record(), kept)
-
     def new_replay(self, count: int, writes: Sequence[tuple[int, int, int]]) -> Replay:
         """How a graph is replayed; for the arguments see `Replay`."""
-        return Replay(self._device, self.launches, self._found.address, count, writes)
+        return Replay(self._device, self.launches.table, self.contexts.faults, count, writes)
 
     @property
     def image(self) -> PlanTables:
@@ -230,45 +180,6 @@ class CudaFrame(Frame):
             self.launches.use_arguments()
             self.launches.use_stream(self.queue)
 
-    @property
-    def workspace_bytes(self) -> int:
-        """How much memory there is for calls of libraries."""
-        return self._workspaces[self.lane].capacity_bytes
-
-    def work_in(self, size_bytes: int) -> int:
-        """The address of so much memory for calls of libraries."""
-        if size_bytes > self._workspaces[self.lane].capacity_bytes:
-            self.queue.synchronize()
-            self.graphs.release()  # they know where it was
-            self._workspaces[self.lane].grow(size_bytes)
-        return self._workspaces[self.lane].address
-
-    def stand_in(self, kind: str, number: int, size_bytes: int) -> int:
-        """The address of memory in place of an input or an output, the same in all runs."""
-        memory = self._stand_ins.get((kind, number))
-        if memory is None:
-            purpose = f"a copy of {kind} {number} for libraries"
-            memory = RunMemory(self.memory.arena, purpose, uses=self._uses)
-            self._stand_ins[kind, number] = memory
-        if size_bytes > memory.capacity_bytes:
-            self.queue.synchronize()
-            memory.grow(size_bytes)
-        return memory.address
-
-    def copy_in(self, number: int, feed: CudaArray) -> int:
-        """The address of a copy of a feed, in the order of the run."""
-        address = self.stand_in("input", number, feed.nbytes)
-        if feed.nbytes:
-            call("cuMemcpyAsync", address, feed.address, feed.nbytes, self.queue.handle)
-        return address
-
-    def copy_out(self, made: Mapping[int, CudaArray]) -> None:
-        """Bring results from where libraries wrote them; by number of the output."""
-        for number, array in made.items():
-            source = self._stand_ins["output", number].address
-            if array.nbytes:
-                call("cuMemcpyAsync", array.address, source, array.nbytes, self.queue.handle)
-
     # -- runs that nobody waits for -----------------------------------------------------------
 
     def may_run_in(self, queue: Stream | None) -> bool:
@@ -284,7 +195,9 @@ class CudaFrame(Frame):
             self.queue = chosen
             self.launches.use_stream(chosen)
         busy = self.busy
-        if busy is not None and self._fault[_STOP]:  # else loops of the next run would end, too
+        if (
+            busy is not None and self.contexts.is_stopping
+        ):  # else loops of the next run would end, too
             busy[1].synchronize()
         if busy is None or not busy[1].is_done:
             return False
@@ -295,7 +208,7 @@ class CudaFrame(Frame):
         """Its run is under way, and nobody waits for it."""
         self.busy = (self.queue, event)
         self._uses[self.queue] = event
-        self.launches.left(event)
+        self.launches.table.left(event)
 
     def wait(self) -> None:
         """Wait for a run for which nobody waited."""
@@ -303,10 +216,6 @@ class CudaFrame(Frame):
         if busy is not None:
             busy[1].synchronize()
             busy[0].forget()
-
-    def stop(self) -> None:
-        """Let loops of the device end soon."""
-        self._found.words[_STOP] = 1
 
     def finish(self, cancel: CancelFlag | None = None) -> None:
         """Wait for a run on the host; with loops of the device it ends early if `cancel` is set."""
@@ -320,35 +229,10 @@ class CudaFrame(Frame):
             if looks % _LOOKS:
                 continue
             if cancel is not None and cancel.is_set:
-                self.stop()
+                self.contexts.stop()
             if end.is_over:
                 break
             if time.monotonic() - start > _PATIENCE_SECONDS:
                 time.sleep(_PAUSE_SECONDS)
         self.queue.synchronize()
         self.copies.finish()
-
-    @property
-    def has_fault(self) -> bool:
-        """Whether something went wrong in a run that has happened."""
-        return bool(self._fault[0])
-
-    @property
-    def needs_look(self) -> bool:
-        """Whether something went wrong in a run that has happened, or its loops were to end."""
-        return bool(self._fault[0] or self._fault[_STOP])
-
-    def take_fault(self) -> list[int] | None:
-        """What went wrong, if anything: code, command, and three numbers. It is forgotten."""
-        words = self._found.words
-        if not words[0]:
-            words[_STOP] = 0
-            return None
-        found: list[int] = words[:_FAULT_WORDS].tolist()
-        words[:] = 0
-        with self._device.entered():
-            for lane in range(self._lane_count):
-                lock = self._contexts.address + self._lane_place(lane) + FAULT_LOCK
-                call("cuMemsetD8Async", lock, 0, WORD, self.own_queue.handle)
-            self.own_queue.synchronize()  # the next run may be in another stream
-        return found

@@ -9,35 +9,32 @@ other sizes, too.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.driver.driver import INTERFACE, call, failure
-from sardonyx.cuda.driver.module import Module
-from sardonyx.cuda.driver.stream import Event, Stream
-from sardonyx.cuda.memory.arena import Arena
-from sardonyx.cuda.memory.memory import RunMemory
-from sardonyx.cuda.memory.staging import pinned_arena
+from sardonyx.cuda.driver.stream import Stream
+from sardonyx.cuda.run.argument_table import ArgumentTable, PinnedWords
 from sardonyx.kernel.language.context import SIZE_BYTES
 from sardonyx.llvm.ptx import THREADS, early_blocks, waits_itself
-from sardonyx.native.layout import JOB, LAUNCHED, LAUNCHER, STAGING, WORD
+from sardonyx.native.layout import JOB, LAUNCHED, LAUNCHER, WORD
 from sardonyx.plan.control_flow import ControlSteps
 from sardonyx.plan.plan import Command, PointerArgument
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.plan_tables import PlanTables
-from sardonyx.runtime.storage import array_at
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.run.device_state import DeviceState
 
 #: The driver's attribute of a launch that lets it begin before the launch in front of it has ended,
 #: and the first driver that captures such launches (CUDA 12.4).
 _EARLY = np.array([6, 1, *[0] * 7], np.int64)
 _KNOWS_EARLY = 12040
 
-#: With so many tables of arguments or more, those are looked for that are free again.
-_LEAST_TABLES = 8
 #: Thread blocks for each multiprocessor, at most: what is beyond, warps do one after the other.
 PER_PROCESSOR = 16
 
@@ -73,60 +70,35 @@ def begins_early(device: Device) -> bool:
     return waits_itself(device.architecture) and call("cuDriverGetVersion") >= _KNOWS_EARLY
 
 
-class PinnedWords:
-    """64-bit words in memory of the host that the device reaches at the same address.
-
-    Attributes:
-        words: They.
-        view: The same, as bytes.
-        address: Where they are.
-    """
-
-    def __init__(self, device: Device, count: int) -> None:
-        block = pinned_arena(device).allocate(WORD * max(1, count), "tables of runs")
-        self.address = block.address
-        self.words: Words = array_at(block.address, (max(1, count),), np.dtype(np.int64), block)
-        self.words[:] = 0
-        self.view = self.words.data.cast("B")
-
-
 class Launches:
     """The launches of one frame.
 
     Attributes:
         address: A table for native code, with a record for each command.
         launcher: A record for native code, with the driver's functions.
-        staging: A record for native code: how it sends arguments.
+        table: What the device has of the arguments.
         bucket: Equal for sizes that one graph serves well.
         moving: The inputs and outputs that libraries read or write: kind and number of each.
 
     Args:
-        arena: Where memory of the device comes from.
-        module: The kernels.
-        image: The plan.
+        state: What the plan has on the device.
         jobs: The frame's table of that name.
         arguments: The frame's table of that name; it stays where it is.
-        world: What the table on the device is a copy of, with the arguments in it; and the parts
-            of it that control steps work on.
+        table: What the device has of it.
         contexts: Where the kernels' contexts are, in the order of the commands.
         queue: The stream of the frame's work.
-        reads: Whether steps of the host read what kernels write.
-        uses: Of the frame's memory, see `RunMemory`.
     """
 
     def __init__(
         self,
-        arena: Arena,
-        module: Module,
-        image: PlanTables,
+        state: DeviceState,
         jobs: Words,
         arguments: Words,
-        world: tuple[Words, Sequence[Words]],
+        table: ArgumentTable,
         contexts: int,
         queue: Stream,
-        reads: bool,
-        uses: dict[Stream | None, Event] | None = None,
     ) -> None:
+        image, module, reads = state.image, state.module, state.mapped
         commands = image.plan.commands
         kernels = [
             (k, c) for k, c in enumerate(commands) if isinstance(c, Command) and c.host is None
@@ -140,27 +112,7 @@ class Launches:
         #: Values of the latter, once they are known.
         self._rest: bytes | None = None
         self._most = queue.device.processors * PER_PROCESSOR
-        self._table = RunMemory(arena, "arguments of kernels", uses=uses)
-        # Behind it there is a word by which control steps tell each other that something is wrong.
-        self._world, self._tables = world
-        self._content = self._world.data.cast("B")
-        self._table.grow(self._world.nbytes + WORD)
-        self._contexts = contexts
-        #: Where the arguments begin in it.
-        self._arguments_at = address_of(arguments) - address_of(self._world)
-        self._staging = np.zeros(STAGING.words, np.int64)
-        self.staging = address_of(self._staging)
-        values = {
-            "content": address_of(self._world), "target": self._table.address,
-            "bytes": self._world.nbytes,
-            "move": int(ctypes.cast(ctypes.memmove, ctypes.c_void_p).value or 0),
-        }  # fmt: skip
-        _fill(self._staging, STAGING.names, values)
-        #: What the table has once all copies to it have happened.
-        self._sent = b""
-        #: Where copies to the table begin; each with the end of a run that may still read it.
-        self._pinned: list[tuple[PinnedWords, Event | None]] = []
-        self._spare: list[PinnedWords] = []
+        self.table, self._contexts = table, contexts
         count = max(1, len(commands))
         self._records = np.zeros((count, LAUNCHED.words), np.int64)
         self._tails = np.zeros((count, 2), np.int64)
@@ -243,7 +195,7 @@ class Launches:
 
     def use_table(self) -> None:
         """Launch what reads the table, with room for all sizes of the bucket."""
-        self._tails[:, 1] = self._table.address + self._arguments_at + self._places
+        self._tails[:, 1] = self.table.place_of(self._arguments) + self._places
         self._blocks = self._jobs[:, JOB["blocks"]].copy()
         self._jobs[self._kernels, JOB["blocks"]] = self._capacities(self._kernels)
 
@@ -251,55 +203,6 @@ class Launches:
         """Launch what has arguments of its own."""
         self._tails[:, 1] = 0
         self._jobs[:, JOB["blocks"]] = self._blocks
-
-    def send(self) -> bool:
-        """Copy the arguments to the device, in the order of the stream, unless they are there.
-
-        Gives whether they are copied.
-        """
-        content = self._content.tobytes()
-        if content == self._sent:
-            return False
-        self.send_changed()
-        self._sent = content
-        return True
-
-    def send_changed(self) -> None:
-        """`send` without a look at what is there."""
-        self.sent_others()
-        pinned, content = self.find_source(), self._content
-        pinned.view[: len(content)] = content
-        call("cuMemcpyAsync", self._table.address, pinned.address, len(content), self.queue.handle)
-
-    def sent_others(self) -> None:
-        """Other arguments were sent, or will be."""
-        self._sent = b""
-
-    def find_source(self) -> PinnedWords:
-        """Have memory to send arguments from that no copy reads any more."""
-        if not self._pinned or self._pinned[-1][1] is not None:
-            self._pinned.append((self._unused(), None))
-            self._staging[STAGING["source"]] = self._pinned[-1][0].address
-        return self._pinned[-1][0]
-
-    def _unused(self) -> PinnedWords:
-        """A table that no copy reads any more."""
-        if not self._spare and len(self._pinned) >= _LEAST_TABLES:
-            # To ask takes longer than a copy: one is asked about, those before it were read before.
-            middle = len(self._pinned) // 2
-            end = self._pinned[middle][1]
-            if end is None or end.is_done:
-                self._spare = [pinned for pinned, _ in self._pinned[: middle + 1]]
-                del self._pinned[: middle + 1]
-        if not self._spare:
-            return PinnedWords(self.queue.device, len(self._world))
-        return self._spare.pop()
-
-    def left(self, event: Event) -> None:
-        """A run ends with `event`, and nobody waits for it."""
-        if self._pinned:
-            self._pinned[-1] = (self._pinned[-1][0], event)
-            self._staging[STAGING["source"]] = 0
 
     def is_ready(self, number: int) -> bool:
         """Whether a kernel can be launched from here without waiting for the driver's compiler."""
@@ -337,11 +240,6 @@ class Launches:
         given[LAUNCHED["count"]] = early and grid <= given[LAUNCHED["early"]]
         return given
 
-    def clear_halt(self) -> None:
-        """Let control steps go on, whatever was wrong in a run before."""
-        halt = self._table.address + self._world.nbytes
-        call("cuMemsetD8Async", halt, 0, WORD, self.queue.handle)
-
     def launch_control(self, control: ControlSteps, first: int, second: int) -> None:
         """Launch a control step, which works on the table on the device.
 
@@ -349,10 +247,8 @@ class Launches:
             control: Which.
             first, second: What the driver calls its conditions; 0 for none.
         """
-        start = address_of(self._world)
-        tables = [self._table.address + address_of(t) - start for t in self._tables]
-        halt = self._table.address + self._world.nbytes
         context = self._contexts + control.command * SIZE_BYTES
+        tables, halt = self.table.part_places, self.table.halt
         values = np.array([*tables, halt, first, second, 1, context, 0], np.int64)
         addresses = address_of(values) + WORD * np.arange(len(values))
         record = np.zeros(LAUNCHED.words, np.int64)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from sardonyx.cuda.run.executable import CudaExecutable
-from sardonyx.cuda.run.frame import CudaFrame
 from sardonyx.cuda.run.timing import TIMES, Times, measured
-from sardonyx.runtime.async_runs import AsyncRun
-from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.recording import DeviceSpan, RunTrace, Sink
-from sardonyx.runtime.storage import OutputPlacement
-from sardonyx.store.model_record import ModelRecord
+from sardonyx.runtime.recording import DeviceSpan, RecordedExecutable, RunTrace, Sink
+from sardonyx.runtime.try_run import TryRun, never
+
+if TYPE_CHECKING:
+    from sardonyx.cuda.run.executable import CudaExecutable
+    from sardonyx.store.model_record import ModelRecord
 
 _NO_GRAPH = (
     "on the GPU: profiled runs are no CUDA graphs, each kernel is launched and timed by itself, and"
@@ -23,33 +22,28 @@ _NO_GRAPH = (
 )
 
 
-class RecordedCudaExecutable(CudaExecutable):
-    """As another executable, whose frames and memory it uses; see `of`.
+class CudaRecorder:
+    """See `runtime.recording.RunRecorder`; runs of the fast path could not be measured.
 
-    A run is over when its call is, and no graph: see `timing`.
+    Args:
+        base: What runs.
+        record: What else is known of the model.
+        sink: Gets the traces.
     """
 
-    _record: ModelRecord
-    _sink: Sink
+    def __init__(self, base: CudaExecutable, record: ModelRecord, sink: Sink) -> None:
+        self._plan, self._frames = base.plan, base.frames
+        self._record, self._sink = record, sink
+        self.try_run: TryRun = never
 
-    @staticmethod
-    def of(base: CudaExecutable, record: ModelRecord, sink: Sink) -> RecordedCudaExecutable:
-        """What runs the same plan, and gives `sink` a trace of each run."""
-        made = copy.copy(base)
-        made.__class__ = RecordedCudaExecutable
-        assert isinstance(made, RecordedCudaExecutable)  # noqa: S101 - narrows the type
-        made._record, made._sink = record, sink
-        return made
-
-    def run_to(
-        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
-    ) -> list[Any]:
-        """See `Executable.run_to`."""
-        trace = RunTrace(self.plan, self._record, time.perf_counter_ns())
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Measure the run, which is over when its call is, and no graph: see `timing`."""
+        trace = RunTrace(self._plan, self._record, time.perf_counter_ns())
         outer = TIMES.get()
         with measured() as times:
             try:
-                return super().run_to(feeds, wanted, cancel)
+                yield
             except BaseException as error:
                 trace.error = f"{type(error).__name__}: {error}"
                 raise
@@ -61,32 +55,20 @@ class RecordedCudaExecutable(CudaExecutable):
                 ]
                 trace.remark = _remark(times)
                 trace.thread = threading.get_ident(), threading.get_native_id()
-                trace.sizes, trace.arena_bytes = self.sizes, self.arena_bytes
+                frames = self._frames
+                trace.sizes, trace.arena_bytes = frames.sizes, frames.arena_bytes
                 if outer is not None:
                     outer.kernels += times.kernels
                     outer.late += times.late
                 self._sink.take(trace)
 
-    def run_alike(
-        self,
-        feeds: Sequence[Any],
-        targets: Sequence[Any] | None = None,
-        end: int = 0,
-        kept: list[CudaFrame] | None = None,
-    ) -> list[Any] | None:
-        """See `Executable.run_alike`; such a run could not be measured."""
-        return None
+    def flush(self) -> None:
+        """See `RunRecorder.flush`: the sink has all runs."""
 
-    @property
-    def is_asynchronous(self) -> bool:
-        """No: the host waits for what is measured."""
-        return False
 
-    def start(
-        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
-    ) -> AsyncRun:
-        """See `Executable.start`; the run is over afterwards."""
-        return AsyncRun(self.run_to(feeds, wanted, cancel))
+def recorded(base: CudaExecutable, record: ModelRecord, sink: Sink) -> RecordedExecutable:
+    """What runs the plan of an executable, and gives `sink` a trace of each run."""
+    return RecordedExecutable(base, CudaRecorder(base, record, sink))
 
 
 def _remark(times: Times) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 
 from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.driver.driver import RELAXED, failure
-from sardonyx.cuda.run.launching import Launches, function_of_driver
+from sardonyx.cuda.run.argument_table import ArgumentTable
+from sardonyx.cuda.run.launching import function_of_driver
 from sardonyx.native.functions import library
 from sardonyx.native.graph_replay import STEPS
 from sardonyx.native.layout import FAULTY, NO_SOURCE, REPLAY, SENT, WRITE
@@ -37,7 +38,7 @@ class Replay:
 
     Args:
         device: Where.
-        launches: What the arguments are sent with.
+        table: What the device has of the arguments.
         fault: The address of the word in which kernels note faults.
         count: How many feeds and results there are.
         writes: Of arguments in them: the address of each, the number of what it lies in, and the
@@ -47,26 +48,26 @@ class Replay:
         given: Where they lie, to be set before a replay.
     """
 
-    __slots__ = ("_address", "_launches", "_replay", "_rewrite", "_tables", "_words", "given")
+    __slots__ = ("_address", "_replay", "_rewrite", "_table", "_tables", "_words", "given")
 
     def __init__(
         self,
         device: Device,
-        launches: Launches,
+        table: ArgumentTable,
         fault: int,
         count: int,
         writes: Sequence[tuple[int, int, int]],
     ) -> None:
         record = np.zeros(REPLAY.words, np.int64)
         addresses = np.zeros((2, max(1, count)), np.int64)
-        table = np.array(writes, np.int64).reshape(-1, WRITE.words)
-        self._tables, self._launches = (record, addresses, table), launches
+        rows = np.array(writes, np.int64).reshape(-1, WRITE.words)
+        self._tables, self._table = (record, addresses, rows), table
         self._address = address_of(record)
         self._words, self.given = record.data, addresses[0].data
         values = {
-            "context": device.context, "mode": RELAXED, "staging": launches.staging, "fault": fault,
+            "context": device.context, "mode": RELAXED, "staging": table.staging, "fault": fault,
             "given": address_of(addresses), "known": address_of(addresses[1]), "count": count,
-            "writes": address_of(table), "write_count": len(table),
+            "writes": address_of(rows), "write_count": len(rows),
             **{name: function_of_driver(function) for name, function in _FUNCTIONS.items()},
         }  # fmt: skip
         for name, value in values.items():
@@ -103,10 +104,10 @@ class Replay:
 
     def _after(self, state: int, event: int) -> bool:
         if state == NO_SOURCE:
-            self._launches.find_source()
+            self._table.find_source()
             state = self._replay(self._address, event)
         if state & ~FAULTY:  # where a function failed, perhaps
-            self._launches.sent_others()
+            self._table.sent_others()
         if state & ~(SENT | FAULTY):
             raise failure(_FUNCTIONS[STEPS[state >> 32]], state & 0xFFFFFFFF)
         return bool(state & FAULTY)

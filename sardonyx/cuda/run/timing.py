@@ -26,7 +26,7 @@ from sardonyx.plan.plan import Command
 
 if TYPE_CHECKING:
     from sardonyx.cuda.driver.stream import Stream
-    from sardonyx.cuda.run.launching import PinnedWords
+    from sardonyx.cuda.run.argument_table import PinnedWords
 
 #: Commands that are queued while a stream is held: the driver's own queue has room for about 1,000.
 _HELD = 200

@@ -15,6 +15,7 @@ from sardonyx.base import errors
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.interop import torch_tensors
 from sardonyx.cuda.libraries.libraries import Libraries
+from sardonyx.runtime.try_run import TENSORS
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider
@@ -194,7 +195,7 @@ def test_where_libraries_read_feeds_runs_stay_in_their_own_stream(
         np.testing.assert_array_equal(session(*given).numpy(), x @ w)
     assert torch.made == 0
     assert library.done == ["matmul"] * 30
-    (frame,) = session._engine.executable._frames
+    (frame,) = session._engine.executable.frames.held
     assert frame.queue is frame.own_queue
     assert frame.graphs.replays >= 20
 
@@ -210,7 +211,7 @@ def test_other_calls_take_the_long_way(torch: Any, change: str) -> None:
     for _ in range(4):
         session(given)
     executable: Any = session._engine.executable
-    assert executable.tensors_alike((given,)) is not None
+    assert executable.try_run((given,), None, TENSORS) is not None
     other: Any = tensor(np.ones((5, 3), np.float32) if change == "shape" else x)
     torch.captured = change == "captured"
     if change == "dense":
@@ -221,9 +222,9 @@ def test_other_calls_take_the_long_way(torch: Any, change: str) -> None:
         other.requires_grad = True
     elif change == "host":
         other.get_device = lambda: -1
-    assert executable.tensors_alike((other,)) is None
+    assert executable.try_run((other,), None, TENSORS) is None
     torch.captured = False
-    np.testing.assert_array_equal(executable.tensors_alike((given,))[0].numpy(), 2 * x)
+    np.testing.assert_array_equal(executable.try_run((given,), None, TENSORS)[0].numpy(), 2 * x)
 
 
 def test_what_torch_captures_on_another_device_is_not_asked_for(torch: Any) -> None:
@@ -247,7 +248,7 @@ def test_a_session_with_a_stream_of_its_own_keeps_it(torch: Any, lazy: FakeDrive
     tensor = Tensor(ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)._array)
     for _ in range(4):
         np.testing.assert_array_equal(session(tensor).numpy(), x + x)
-    (frame,) = session._engine.executable._frames
+    (frame,) = session._engine.executable.frames.held
     assert frame.queue.handle == own
 
 
@@ -284,4 +285,4 @@ def test_tensors_of_a_device(side: bool) -> None:
         with pytest.raises(errors.SardonyxError, match="index"):
             picked(x[:, :3].contiguous(), at + 7)
         torch.testing.assert_close(picked(x[:, :3].contiguous(), at), x[at, :3])
-    assert sine._engine.executable._frames[0].graphs.replays >= 30
+    assert sine._engine.executable.frames.held[0].graphs.replays >= 30

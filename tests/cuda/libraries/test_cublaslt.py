@@ -63,7 +63,7 @@ def test_equals_what_kernels_compute(bindings: CublasLt, name: str) -> None:
         found, expected = there.run(feeds)[0], here.run(feeds)[0]
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
     assert bindings.products
-    assert there.executable._undone == set()  # type: ignore[attr-defined]  # of a device
+    assert there.executable.parts.libraries.undone == set()  # type: ignore[attr-defined]  # of a device
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_without_an_algorithm_the_kernel_does_it(bindings: CublasLt) -> None:
     assert not bindings.products
     gc.collect()
     assert bindings.held == {}
-    assert "0 of 1 calls" in "\n".join(there.executable.remarks())
+    assert "0 of 1 calls" in "\n".join(there.executable.report().remarks)
 
 
 def test_shapes_are_bounded_and_descriptors_destroyed(
@@ -144,17 +144,17 @@ def test_a_first_run_waits_for_few_trials(
     weights = {n: np.eye(12, dtype=np.float32) * f for n, f in (("w", 2), ("v", 3))}
     there, _ = _engines(bindings, _FOUR, weights)
     executable: Any = there.executable
-    (library,) = executable.libraries._every
+    (library,) = executable.parts.state.libraries._every
     library._tried = time.monotonic()
     x = np.arange(24, dtype=np.float32).reshape(2, 12)
     done = 1 if seconds and not broken else 0  # the first one used up what there was
     for turn in range(4):
         assert there.run([x])[0].tolist() == (18 * x).tolist()
         if turn == 0:
-            assert len(executable._undone) == 3 - done
+            assert len(executable.parts.libraries.undone) == 3 - done
             _no_longer_pending(library)
             assert library.version == 1  # once, however many they are
-    assert len(executable._undone) == (3 if broken else 0)
+    assert len(executable.parts.libraries.undone) == (3 if broken else 0)
 
 
 def test_what_fails_in_the_background_is_left_to_the_kernel(
@@ -167,12 +167,12 @@ def test_what_fails_in_the_background_is_left_to_the_kernel(
     monkeypatch.setattr(module.CublasLt, "_prepare", fail)
     there, _ = _engines(bindings, _TEXT, {})
     executable: Any = there.executable
-    (library,) = executable.libraries._every
+    (library,) = executable.parts.state.libraries._every
     for size in (3, 4):  # the thread goes on
         x = np.eye(size, dtype=np.float32)
         assert there.run([x, x])[0].tolist() == x.tolist()
         _no_longer_pending(library)
-    assert executable._undone != set()
+    assert executable.parts.libraries.undone != set()
 
 
 def test_trials_begin_when_a_first_run_is_over(
@@ -182,15 +182,15 @@ def test_trials_begin_when_a_first_run_is_over(
     monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
     there, _ = _engines(bindings, _TEXT, {})
     executable: Any = there.executable
-    (library,) = executable.libraries._every
-    finish, seen = executable._finish, list[int]()
+    (library,) = executable.parts.state.libraries._every
+    finish, seen = executable.parts.bound_runs.finish, list[int]()
 
     def slowly(*arguments: Any) -> None:
         time.sleep(0.1)
         seen.append(library.pending)
         finish(*arguments)
 
-    monkeypatch.setattr(type(executable), "_finish", lambda _, *given: slowly(*given))
+    monkeypatch.setattr(executable.parts.bound_runs, "finish", slowly)
     x = np.eye(4, dtype=np.float32)
     there.run([x, x])
     assert seen == [1]
@@ -208,7 +208,7 @@ def test_a_pause_between_runs_is_time_for_trials(
         time.sleep(0.05)
         x = np.eye(size, dtype=np.float32)
         there.run([x, x])
-        assert executable._undone == set()
+        assert executable.parts.libraries.undone == set()
 
 
 def test_no_run_waits_for_the_compiler_of_kernels(
@@ -218,13 +218,13 @@ def test_no_run_waits_for_the_compiler_of_kernels(
     weights = {n: np.eye(12, dtype=np.float32) for n in ("w", "v")}
     there, _ = _engines(bindings, _FOUR, weights)
     executable: Any = there.executable
-    commands = executable.plan.commands
-    executable.module.late = {commands[n].kernel for n in list(executable._calls)[1:]}
-    assert executable.module.late
+    commands, state = executable.plan.commands, executable.parts.state
+    state.module.late = {commands[n].kernel for n in list(state.calls)[1:]}
+    assert state.module.late
     x = np.ones((2, 12), np.float32)
     there.run([x])
-    assert executable._undone == {
-        n for n in executable._calls if commands[n].kernel not in executable.module.late
+    assert executable.parts.libraries.undone == {
+        n for n in state.calls if commands[n].kernel not in state.module.late
     }
 
 
@@ -244,7 +244,7 @@ def test_what_another_thread_has_found_meanwhile_is_used(
     monkeypatch.setattr(module, "alignment_of", lambda address: 64)
     there, _ = _engines(later, _TEXT, {})
     executable: Any = there.executable
-    (library,) = executable.libraries._every
+    (library,) = executable.parts.state.libraries._every
     x, others = np.eye(4, dtype=np.float32), [True]
 
     def late(*_: Any) -> bool:
@@ -258,7 +258,7 @@ def test_what_another_thread_has_found_meanwhile_is_used(
 
     monkeypatch.setattr(module.CublasLt, "_may_wait", late)
     there.run([x, x])
-    assert executable._undone == set()
+    assert executable.parts.libraries.undone == set()
 
 
 def test_a_product_that_is_dropped_while_it_is_prepared(
@@ -274,7 +274,7 @@ def test_a_product_that_is_dropped_while_it_is_prepared(
     monkeypatch.setattr(module, "_MOST_SHAPES", 1)
     there, _ = _engines(later, _TEXT, {})
     executable: Any = there.executable
-    (library,) = executable.libraries._every
+    (library,) = executable.parts.state.libraries._every
     with background.WALKS:
         for size, pending in ((3, 1), (4, 2), (3, 2)):
             x = np.eye(size, dtype=np.float32)
@@ -285,7 +285,7 @@ def test_a_product_that_is_dropped_while_it_is_prepared(
     assert len(prepared) == len(set(prepared)) == 2  # what is being prepared is not asked for again
     x = np.eye(3, dtype=np.float32)
     assert there.run([x, 2 * x])[0].tolist() == (2 * x).tolist()
-    assert executable._undone == set()
+    assert executable.parts.libraries.undone == set()
 
 
 @pytest.mark.parametrize("is_wrong", [True, False])
@@ -294,7 +294,7 @@ def test_what_a_caller_captures_untried_is_tried_for_other_runs(
 ) -> None:
     there, _ = _engines(later, _TEXT, {})
     executable: Any = there.executable
-    (library,) = executable.libraries._every
+    (library,) = executable.parts.state.libraries._every
     x = np.eye(4, dtype=np.float32)
     if is_wrong:
         later.wrong.add(0)
@@ -302,15 +302,15 @@ def test_what_a_caller_captures_untried_is_tried_for_other_runs(
         with monkeypatch.context() as patch:
             patch.setattr(module, "is_captured", lambda _: True)
             there.run([x, x])
-            assert (executable._undone, library.pending) == (set(), 1)
+            assert (executable.parts.libraries.undone, library.pending) == (set(), 1)
             # While it is being tried, the kernel does the work in captures as elsewhere.
             assert there.run([x, x])[0].tolist() == x.tolist()
-            assert executable._undone != set()
+            assert executable.parts.libraries.undone != set()
         assert there.run([x, x])[0].tolist() == x.tolist()
     _no_longer_pending(library)
     assert library.version == 1  # our own graphs are captured anew
     assert there.run([x, x])[0].tolist() == x.tolist()
-    assert (executable._undone != set()) == is_wrong
+    assert (executable.parts.libraries.undone != set()) == is_wrong
 
 
 def test_a_trial_that_fails_behind_a_wrong_algorithm_is_no_trial(
@@ -372,7 +372,7 @@ def test_the_fastest_of_some_algorithms_is_found(
     x, w = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
     for number in range(2):  # the second finds what the first has kept
         there, here = _engines(bindings, _TEXT, {}, product_search=True)
-        libraries: Any = there.executable.libraries  # type: ignore[attr-defined]  # of a device
+        libraries: Any = there.executable.parts.state.libraries  # type: ignore[attr-defined]  # of a device
         assert there.run([x, w])[0].tolist() == here.run([x, w])[0].tolist()
         assert bindings.used[-1] == (best if number else 0)
         go_on.set()
@@ -399,7 +399,7 @@ def test_algorithms_that_do_not_do_the_work_are_not_used(
 
     monkeypatch.setattr(module.CublasLt, "_fastest", fastest)
     there, here = _engines(bindings, _TEXT, {}, product_search=True)
-    libraries: Any = there.executable.libraries  # type: ignore[attr-defined]  # of a device
+    libraries: Any = there.executable.parts.state.libraries  # type: ignore[attr-defined]  # of a device
     x, w = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
     there.run([x, w])
     bindings.idle, bindings.wrong = set(idle), set(wrong)
@@ -435,9 +435,9 @@ def test_an_algorithm_is_tried_before_runs_use_it(
             feeds = _feeds(CASES[name][0], CASES[name][2])
             found, expected = there.run(feeds)[0], here.run(feeds)[0]
             np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
-            _settled(there.executable.libraries)  # type: ignore[attr-defined]  # of a device
+            _settled(there.executable.parts.state.libraries)  # type: ignore[attr-defined]  # of a device
         executable: Any = there.executable
-        assert len(executable._undone) == (used is None)
+        assert len(executable.parts.libraries.undone) == (used is None)
         if used is not None:
             assert bindings.used[-1] == used
 
@@ -458,9 +458,9 @@ def test_a_better_algorithm_makes_another_graph(
     for _ in range(3):  # the second is captured, while nothing has been measured
         there.run([x, w])
     assert (bindings.driver.captures, set(bindings.used)) == (1, {0})
-    assert "1 being measured" in "\n".join(there.executable.remarks())
+    assert "1 being measured" in "\n".join(there.executable.report().remarks)
     go_on.set()
-    _settled(there.executable.libraries)  # type: ignore[attr-defined]  # of a device
+    _settled(there.executable.parts.state.libraries)  # type: ignore[attr-defined]  # of a device
     for _ in range(3):
         assert there.run([x, w])[0].tolist() == here.run([x, w])[0].tolist()
     assert bindings.used[-1] == 1 and bindings.driver.captures == 2

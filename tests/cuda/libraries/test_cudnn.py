@@ -72,7 +72,7 @@ def _run(there: Engine, here: Engine, name: str) -> None:
 
 def _wait(there: Engine) -> Any:
     executable: Any = there.executable
-    libraries, deadline = executable.libraries, time.monotonic() + 20
+    libraries, deadline = executable.parts.state.libraries, time.monotonic() + 20
     while (libraries.pending or libraries.searching) and time.monotonic() < deadline:
         time.sleep(0.005)
     assert not libraries.pending
@@ -91,8 +91,8 @@ def test_a_plan_is_used_once_it_is_built(
     executable = _wait(there)
     for _ in range(3):
         _run(there, here, name)
-    undone = [executable.plan.commands[k].library for k in executable._undone]
-    assert undone == [], executable.remarks()
+    undone = [executable.plan.commands[k].library for k in executable.parts.libraries.undone]
+    assert undone == [], executable.report().remarks
     assert package.executed
 
 
@@ -185,7 +185,7 @@ def test_runs_use_first_plans_until_all_are_measured(
     monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
     there, here = _engines(package, *CASES[name][:2])
     _run(there, here, name)
-    libraries: Any = there.executable.libraries  # type: ignore[attr-defined]  # of a device
+    libraries: Any = there.executable.parts.state.libraries  # type: ignore[attr-defined]  # of a device
     deadline = time.monotonic() + 20
     while libraries.pending and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -193,7 +193,7 @@ def test_runs_use_first_plans_until_all_are_measured(
     package.asked.clear()
     _run(there, here, name)
     assert set(package.asked) == {0}
-    assert "3 being measured" in " ".join(there.executable.remarks())
+    assert "3 being measured" in " ".join(there.executable.report().remarks)
     may_measure.set()
     _wait(there)
     package.asked.clear()
@@ -228,7 +228,7 @@ def test_a_plan_that_was_dropped_and_asked_for_again_is_not_replaced_by_its_firs
     monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
     monkeypatch.setattr(module, "_MOST_PLANS", 1)
     there, _ = _engines(package, *CASES["windows with a border"][:2])
-    (library,) = there.executable.libraries._every  # type: ignore[attr-defined]  # of a device
+    (library,) = there.executable.parts.state.libraries._every  # type: ignore[attr-defined]  # of a device
 
     def run(size: int) -> Any:
         there.run([np.ones((1, 4, size, size), np.float32)])
@@ -276,7 +276,7 @@ def test_a_shape_without_a_plan_is_left_to_the_kernel_for_good(package: Cudnn) -
         _run(there, here, name)
         executable = _wait(there)
         _run(there, here, name)
-        assert len(executable._undone) == 1
+        assert len(executable.parts.libraries.undone) == 1
     assert len(package.searched) == 1  # that there is none is kept, too
     assert not package.executed
 
@@ -293,7 +293,7 @@ def test_what_raises_while_plans_are_made_is_logged_and_waited_for_no_longer(
     for _ in range(2):
         _run(there, here, "windows apart")
         executable = _wait(there)
-    assert len(executable._undone) == (step != "fastest")
+    assert len(executable.parts.libraries.undone) == (step != "fastest")
     deadline = time.monotonic() + 20  # the thread logs when nobody waits for it any more
     while "no more of it" not in caplog.text and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -304,7 +304,7 @@ def test_plans_are_bounded(package: Cudnn, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_MOST_PLANS", 2)
     name = "windows with a border"
     there, here = _engines(package, *CASES[name][:2])
-    (library,) = there.executable.libraries._every  # type: ignore[attr-defined]  # of a device
+    (library,) = there.executable.parts.state.libraries._every  # type: ignore[attr-defined]  # of a device
     for size in (3, 4, 5, 3):
         for _ in range(2):
             x = np.ones((1, 4, size, size), np.float32)

@@ -75,7 +75,7 @@ def test_others_may_wait_for_the_device_meanwhile() -> None:
 def test_a_gate_opens_by_itself(opened: bool, least_ms: float, most_ms: float) -> None:
     """Somebody who waits for the whole device meanwhile is not what it waits for."""
     from sardonyx.cuda.driver.device import device
-    from sardonyx.cuda.run.launching import PinnedWords
+    from sardonyx.cuda.run.argument_table import PinnedWords
 
     gpu = device(0)
     gpu.enter()

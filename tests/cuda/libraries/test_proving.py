@@ -110,5 +110,5 @@ def test_few_channels_of_large_images(search: str, size: int) -> None:
         (found,), (expected,) = there.run(None, {"x": x}), here.run(None, {"x": x})
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=4e-3)
         deadline = time.monotonic() + 60
-        while executable.libraries.pending and time.monotonic() < deadline:
+        while executable.parts.state.libraries.pending and time.monotonic() < deadline:
             time.sleep(0.01)

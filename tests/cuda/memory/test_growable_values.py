@@ -209,7 +209,7 @@ def test_steps_with_a_library_are_few_graphs(
     model = model_of(_PROJECTED, {"half": np.float32(0.5), "w": w, "u": u})
     options = EngineOptions(provider=provider, use_cache=False)
     engine = create_engine(model.SerializeToString(), options)
-    memory = engine.executable.memory_kind
+    memory = engine.executable.facts.memory_kind
     held: list[Any] = [memory.copy_of(_draw(1, 66, 8)) for _ in range(2)]
     for number in range(20):
         x, before = _draw(1, 1, 8), lazy.captures

@@ -187,7 +187,7 @@ def test_passes_of_several_trips(lazy: FakeDriver) -> None:
 def test_parts_that_need_nothing_of_each_other_are_branches(gpu: FakeDriver | None) -> None:
     case = CASES["loops side by side"]
     session, reference = _session(case)
-    control_flow = session._engine.executable.control_flow
+    control_flow = session._engine.executable.parts.state.control_flow
     assert any(
         isinstance(node, ParallelParts) and len(node.parts) == 2 for node in control_flow.nodes
     )
@@ -349,8 +349,8 @@ def test_the_host_ends_a_loop(lazy: FakeDriver) -> None:
     short = {"x": case.feeds[0]["x"], "n": np.int64(2)}
     _check(session.run(None, short), reference.run(None, short))
     executable = session._engine.executable
-    (frame,) = executable._frames
-    frame.stop()
+    (frame,) = executable.frames.held
+    frame.contexts.stop()
     before = lazy.passes
     session.run(None, {**short, "n": np.int64(1 << 60)})
     assert lazy.passes - before <= 65

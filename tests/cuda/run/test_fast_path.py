@@ -22,6 +22,7 @@ from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings
 from sardonyx.cuda.run.graphs import MOST_GRAPHS
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.storage import OutputPlacement
+from sardonyx.runtime.try_run import FETCH, LEAVE
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
@@ -68,7 +69,7 @@ def test_nothing_is_bound_again(gpu: FakeDriver | None, monkeypatch: pytest.Monk
     for _ in range(3):
         _run(session, _draw(9), _draw(1))
     executable: Any = session._engine.executable
-    monkeypatch.setattr(executable, "_run_bound", None)
+    monkeypatch.setattr(executable.parts.bound_runs, "_run_bound", None)
     _run(session, _draw(9), _draw(1))
     assert session(_value(np.ones(9, np.float32)), _value(_draw(1))).shape() == [9]
 
@@ -125,7 +126,7 @@ def test_short_ways_bind_nothing(gpu: FakeDriver | None, monkeypatch: pytest.Mon
     session, held = _session(), []
     for _ in range(3):
         _run(session, _draw(9), _draw(1))
-    monkeypatch.setattr(session._engine.executable, "_run_bound", None)
+    monkeypatch.setattr(session._engine.executable.parts.bound_runs, "_run_bound", None)
     for k in range(40):
         x, w = _draw(9), _draw(1)
         values = {"x": _value(x), "w": _value(w)}
@@ -274,7 +275,7 @@ def test_a_bound_run_after_one_in_another_stream_is_in_its_own(lazy: FakeDriver)
     session, x, w = _session(), _draw(9), _draw(1)
     out = _value(np.zeros(9, np.float32))
     binding = _bound(session, out, x=_value(x), w=_value(w))
-    (frame,) = _after(session, binding, 3)._frames
+    (frame,) = _after(session, binding, 3).frames.held
     other = Device(0).new_stream().handle
     for _ in range(2):
         before = lazy.placed[other]["replay"]
@@ -297,7 +298,7 @@ def test_bindings_in_turns_bind_nothing(
         ready.append((_bound(session, out, x=_value(x), w=_value(w)), out, x * w + x))
     for binding, *_ in ready:
         _after(session, binding, 2)
-    monkeypatch.setattr(session._engine.executable, "_run_bound", None)
+    monkeypatch.setattr(session._engine.executable.parts.bound_runs, "_run_bound", None)
     anew = session.io_binding()
     for k in range(24):
         binding, out, wanted = ready[k % 3]
@@ -475,9 +476,9 @@ def test_addresses_that_change_need_no_end_of_graphs(
     for number in range(4 * MOST_GRAPHS):
         x = _draw(4, 6)
         feed = _value(x)._array
-        found = engine.run_alike((feed,))
+        found = engine.try_run((feed,))
         if found is None:
-            found = engine.run_to([feed], OutputPlacement([engine.executable.memory_kind]))
+            found = engine.run_to([feed], OutputPlacement([engine.executable.facts.memory_kind]))
         kept.append((feed, found[0], x @ w))
         if number == 3 * MOST_GRAPHS:
             captured = lazy.captures
@@ -490,7 +491,7 @@ def test_runs_of_libraries_in_any_order(products: tuple[Engine, Any]) -> None:
     """Waited for, left, started, fetched; with results kept and dropped, and sizes that change."""
     engine, w = products
     random, kept, started = np.random.default_rng(11), [], []
-    own = engine.executable.memory_kind
+    own = engine.executable.facts.memory_kind
     inputs = [_draw(rows, 6) for rows in (4, 4, 4, 5, 4, 4)]
     values = [_value(x)._array for x in inputs]
     for _ in range(300):
@@ -498,11 +499,11 @@ def test_runs_of_libraries_in_any_order(products: tuple[Engine, Any]) -> None:
         feeds, wanted = (values[number],), inputs[number] @ w
         way = int(random.integers(6))
         if way == 0:
-            found: Any = engine.run_alike(feeds)
+            found: Any = engine.try_run(feeds)
         elif way == 1:
-            found = engine.leave_alike(feeds)
+            found = engine.try_run(feeds, None, LEAVE)
         elif way == 2:
-            found = engine.fetch_alike(feeds)
+            found = engine.try_run(feeds, None, FETCH)
         elif way == 3:
             started.append((engine.start(list(feeds), OutputPlacement([own], waits=False)), wanted))
             while len(started) > 2:
@@ -529,25 +530,27 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
     model = model_of(text, {"w": _draw(6, 3)}).SerializeToString()
     engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
     executable: Any = engine.executable
-    kind = executable.memory_kind
+    kind = executable.facts.memory_kind
     feeds, targets = (kind.copy_of(_draw(5, 6)),), [kind.empty((3, 5), np.dtype(np.float32))]
     for _ in range(3):
         executable.run_to(feeds, OutputPlacement(targets))
-    assert executable.run_alike(feeds) is not None
-    assert executable.run_alike(feeds, targets) == targets
-    walk = executable._walk
+    assert executable.try_run(feeds) is not None
+    assert executable.try_run(feeds, targets) == targets
+    bound_runs = executable.parts.bound_runs
+    walk = bound_runs.walk
 
     def walked(*given: Any) -> None:
         walk(*given)
         library.version += 1
 
-    monkeypatch.setattr(executable, "_walk", walked)
+    monkeypatch.setattr(bound_runs, "walk", walked)
     executable.run_to(feeds, OutputPlacement([kind.empty((3, 5), np.dtype(np.float32))]))
-    executable._frames[0].alike = None
+    executable.frames.held[0].last_run = None
     executable.run_to(feeds, OutputPlacement(targets))
-    assert executable._frames[0].graph is not None and executable._frames[0].alike is not None
-    assert executable.run_alike(feeds) is None
-    assert executable.run_alike(feeds, targets) is None
+    (frame,) = executable.frames.held
+    assert frame.graph is not None and frame.last_run is not None
+    assert executable.try_run(feeds) is None
+    assert executable.try_run(feeds, targets) is None
 
 
 def test_memory_that_was_taken_for_no_run(lazy: FakeDriver) -> None:
@@ -557,14 +560,15 @@ def test_memory_that_was_taken_for_no_run(lazy: FakeDriver) -> None:
     model = model_of(_PRODUCT, {"w": _draw(6, 3)}).SerializeToString()
     engine = create_engine(model, EngineOptions(provider=provider, use_cache=False))
     executable: Any = engine.executable
-    kind, size_bytes = executable.memory_kind, 4 * 5 * 3
+    kind, size_bytes = executable.facts.memory_kind, 4 * 5 * 3
     feeds = [(kind.copy_of(_draw(5, 6)),) for _ in range(2)]
     for _ in range(3):
         executable.run_to(feeds[0], OutputPlacement([kind]))
-    (made,) = executable.leave_alike(feeds[0])
+    (made,) = executable.try_run(feeds[0], None, LEAVE)
     address = made.address
     del made
-    assert executable.leave_alike(feeds[1]) is None  # the library has no graph for such a feed
+    # The library has no graph for such a feed.
+    assert executable.try_run(feeds[1], None, LEAVE) is None
     other = executable.device.new_stream()
     executable.device.enter()
     block = kind.arena.allocate(size_bytes, "a test", other)

@@ -52,7 +52,7 @@ def test_the_second_run_of_a_size_is_captured(fake: FakeDriver) -> None:
         _check(engine, 6)
     assert fake.replays == 4
     assert fake.launches == len(engine.executable.plan.calls)
-    assert "CUDA graphs: 1, replayed 3 times" in "\n".join(engine.executable.remarks())
+    assert "CUDA graphs: 1, replayed 3 times" in "\n".join(engine.executable.report().remarks)
 
 
 def test_one_graph_serves_sizes_of_one_capacity(fake: FakeDriver) -> None:
@@ -75,7 +75,7 @@ def test_graphs_are_bounded(fake: FakeDriver) -> None:
     for power in range(12):
         for _ in range(2):
             _check(engine, 7 * 2**power)
-    (frame,) = engine.executable._frames
+    (frame,) = engine.executable.frames.held
     assert len(frame.graphs) == MOST_GRAPHS  # type: ignore[attr-defined]  # a frame of the provider
 
 
@@ -84,7 +84,7 @@ def test_runs_without_a_graph(fake: FakeDriver) -> None:
     for _ in range(3):
         _check(engine, 6)
     assert not fake.replays
-    assert "switched off" in engine.executable.remarks()[0]
+    assert "switched off" in engine.executable.report().remarks[0]
     automatic = _engine(fake)
     token = GRAPH_ID.set(-1)
     for _ in range(3):
@@ -113,7 +113,7 @@ def test_what_cannot_be_captured_runs_all_the_same(fake: FakeDriver) -> None:
     for _ in range(4):
         _check(engine, 6)
     assert not fake.replays
-    assert "does not capture" in engine.executable.remarks()[0]
+    assert "does not capture" in engine.executable.report().remarks[0]
 
 
 def test_loops_whose_values_grow_are_launched_one_by_one(fake: FakeDriver) -> None:
@@ -123,7 +123,7 @@ def test_loops_whose_values_grow_are_launched_one_by_one(fake: FakeDriver) -> No
         found = engine.run([x, np.int64(count)])[0]
         np.testing.assert_array_equal(found, np.tile(x, count + 1))
     assert not fake.replays
-    assert "the host reads" in engine.executable.remarks()[0]
+    assert "the host reads" in engine.executable.report().remarks[0]
 
 
 def test_a_refused_kernel_is_an_error_and_the_next_run_works(fake: FakeDriver) -> None:
