@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.base import errors
-from sardonyx.base.errors import InvalidArgument, message
+from sardonyx.base.errors import message
 from sardonyx.kernel.language.context import FIELDS, TICKETS
 from sardonyx.link.executable_memory import load_blob
 from sardonyx.native.layout import JOB, LAUNCHED, LAUNCHER, WORD
@@ -20,16 +20,22 @@ from sardonyx.plan.vendor_offers import Accelerator, Offer
 from sardonyx.runtime import arrays, refusals
 from sardonyx.runtime.arena import Memory, address_of
 from sardonyx.runtime.array_records import ArrayRecords
+from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.device import DeviceInterfaces
-from sardonyx.runtime.executable import Executable
+from sardonyx.runtime.executable import DeviceFacts, Executable, ExecutableReport
 from sardonyx.runtime.frame import Frame, Result
+from sardonyx.runtime.frame_pool import FramePool
+from sardonyx.runtime.native_runs import NativeRuns
 from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.provider import Generated
+from sardonyx.runtime.recording import Sink
 from sardonyx.runtime.storage import Array, OutputPlacement, is_of_host
 from sardonyx.runtime.team import Team
+from sardonyx.runtime.try_run import TryRun, never
 from sardonyx.store.entries import Entry
+from sardonyx.store.model_record import ModelRecord
 from tests.support.second_device import (
     SecondArray,
     SecondBlock,
@@ -250,8 +256,30 @@ class SecondTimer:
         """Nothing."""
 
 
-class SecondExecutable(Executable):
-    """Runs plans on the device: native code of the host walks the commands, and launches."""
+class SecondStops:
+    """See `runtime.native_runs.Stops`."""
+
+    def __init__(self, image: PlanTables) -> None:
+        self._image = image
+
+    def give_results(self, frame: SecondFrame, segment: int, outputs: list[Any]) -> None:
+        assert frame.make is not None
+        frame.reserve_results(segment)
+        for number in self._image.later[segment]:
+            outputs[number] = frame.make(number, frame.result(number))
+        frame.give(segment, {k: outputs[k] for k in self._image.later[segment]})
+
+    def call_host(self, frame: SecondFrame, number: int) -> None:
+        raise AssertionError("it has no functions of the host")
+
+    def not_launched(self, frame: SecondFrame, code: int) -> Exception:
+        error, frame.launches.error = frame.launches.error, None
+        assert isinstance(error, Exception), code
+        return error
+
+
+class SecondExecutable:
+    """See `runtime.executable.Executable`: native code walks the commands, and launches."""
 
     def __init__(
         self,
@@ -262,28 +290,22 @@ class SecondExecutable(Executable):
         target: Any,
         budget: Budget | None = None,
     ) -> None:
+        self.plan, self.budget, self.team = plan, budget or Budget(), Team()
         self.device, self.module, self.blocks = device, module, target.thread_blocks
         self.queue = device.new_stream()
         self.memory = SecondMemory(device)
+        self.facts = DeviceFacts(device.name, self.memory)
         self._weights = [self.memory.copy_of(np.ascontiguousarray(a)) for a in constants]
         addresses = [a.address for a in self._weights]
-        self.image = PlanTables(plan, module, constants, Team(), remote=addresses)
-        super().__init__(plan, module, constants, budget=budget, image=self.image)
+        self.image = PlanTables(plan, module, constants, self.team, remote=addresses)
+        self._runs = NativeRuns(self.image, SecondStops(self.image))
+        self._frames = FramePool(lambda: SecondFrame(self), self.image.tape.symbols)
+        self.try_run: TryRun = never
         self.replays = 0
 
-    def _new_frame(self) -> SecondFrame:
-        return SecondFrame(self)
-
     @property
-    def runs_on(self) -> str:
-        return self.device.name
-
-    @property
-    def memory_kind(self) -> SecondMemory:
-        return self.memory
-
-    def device_statistics(self) -> dict[str, dict[str, Any]]:
-        return {"second": self.device.heap.statistics()}
+    def frames(self) -> FramePool[SecondFrame]:
+        return self._frames
 
     def run(self, feeds: Sequence[object], cancel: CancelFlag | None = None) -> list[Any]:
         return self.run_to(feeds, OutputPlacement([None] * len(self.plan.outputs)), cancel)
@@ -291,14 +313,13 @@ class SecondExecutable(Executable):
     def run_to(
         self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> list[Any]:
-        with self.lease() as frame:
-            assert isinstance(frame, SecondFrame)
+        with self.frames.lease() as frame:
             kept, results = self._prepare(frame, feeds, wanted)
 
             def walk() -> int:
-                return self._enter_until_done(frame, frame.given.address, None, results)
+                return self._runs.walk(frame, frame.given.address, results)
 
-            if self._segmented:
+            if len(self.plan.segments) > 1:
                 code = walk()
             else:
                 recording, code = frame.recording(walk)
@@ -313,21 +334,31 @@ class SecondExecutable(Executable):
         rows = zip(wanted.targets, results, strict=True)
         return [_placed(target, result) for target, result in rows]
 
+    def run_into(
+        self, feeds: Sequence[object], outputs: Sequence[Array], cancel: CancelFlag | None = None
+    ) -> None:
+        self.run_to(feeds, OutputPlacement(list(outputs)), cancel)
+
+    def start(
+        self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
+    ) -> AsyncRun:
+        return AsyncRun(self.run_to(feeds, wanted, cancel))
+
     def _prepare(
         self, frame: SecondFrame, feeds: Sequence[Any], wanted: OutputPlacement
     ) -> tuple[list[SecondArray], list[Any]]:
-        if len(feeds) != self._input_count:
-            raise InvalidArgument(message("run", "The number of feeds is wrong"))
+        if len(feeds) != len(self.plan.inputs):
+            raise refusals.wrong_number_of_feeds(len(self.plan.inputs), len(feeds))
         kept = []
         for number, (feed, spec) in enumerate(zip(feeds, self.plan.inputs, strict=True)):
             if not isinstance(feed, SecondArray):
                 feed = self.memory.copy_of(arrays.plain(feed, spec))
             kept.append(feed)
             frame.feeds.put(number, feed.address, feed.shape)
-        state = self._native_bind(frame.address, frame.feeds.address)
+        state = self._runs.bind(frame.address, frame.feeds.address)
         assert state >= 0
         if state:
-            self._resolve(frame)
+            self._runs.resolve(frame)
         results: list[Any] = [None] * len(self.plan.outputs)
 
         def make(k: int, found: Result) -> SecondArray:
@@ -347,19 +378,6 @@ class SecondExecutable(Executable):
         frame.make = make
         return kept, results
 
-    def _give_results(self, frame: Frame, segment: int, outputs: list[Any]) -> None:
-        assert isinstance(frame, SecondFrame) and frame.make is not None
-        frame.reserve_results(segment)
-        for number in self.image.later[segment]:
-            outputs[number] = frame.make(number, frame.result(number))
-        frame.give(segment, {k: outputs[k] for k in self.image.later[segment]})
-
-    def _not_launched(self, frame: Frame, code: int) -> Exception:
-        assert isinstance(frame, SecondFrame)
-        error, frame.launches.error = frame.launches.error, None
-        assert isinstance(error, Exception)
-        return error
-
     def _check(self, frame: SecondFrame, code: int, cancel: CancelFlag | None) -> None:
         fault, frame.launches.fault = frame.launches.fault, None
         if fault is not None:
@@ -372,19 +390,46 @@ class SecondExecutable(Executable):
     def measure(self, feeds: Sequence[Any]) -> list[tuple[str, int]]:
         """Kernels of one run, in their order, with their nanoseconds."""
         found: list[tuple[str, int]] = []
-        with self.lease() as frame:
-            assert isinstance(frame, SecondFrame)
+        with self.frames.lease() as frame:
             kept, results = self._prepare(
                 frame, feeds, OutputPlacement([None] * len(self.plan.outputs))
             )
             frame.go_on(len(self.plan.commands))
-            self._enter_until_done(frame, frame.given.address, None, results)
+            self._runs.walk(frame, frame.given.address, results)
             timer = SecondTimer()
             timer.do(frame.launches.kernels, lambda number: void(frame.launches.launch(number)))
             timer.take(found, self.plan.commands, set())
             timer.close()
             del kept
         return found
+
+    def callers_capture(self, wanted: OutputPlacement) -> None:
+        """Its streams are no one's but its own."""
+
+    def settle(self) -> None:
+        """Nothing: all runs are waited for."""
+
+    @property
+    def is_settling(self) -> bool:
+        return False
+
+    def trim(self) -> None:
+        self.frames.trim()
+
+    def trim_staging(self) -> None:
+        """Nothing: copies go straight to the device."""
+
+    def release_graphs(self, number: int) -> None:
+        """Nothing: callers capture nothing."""
+
+    def report(self) -> ExecutableReport:
+        return ExecutableReport(devices={"second": self.device.heap.statistics()})
+
+    def recorded(self, record: ModelRecord, sink: Sink) -> Executable:
+        raise NotImplementedError("its runs are not recorded")
+
+    def flush(self) -> None:
+        """Nothing: its runs are not recorded."""
 
 
 def void(_: object) -> None:
