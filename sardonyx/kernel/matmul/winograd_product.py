@@ -140,7 +140,7 @@ class WinogradKernel(ContractionKernel):
         dim = self.outside.dim
         depth, panels = dim(s.depth_extent), dim(s.panels())
         self._lay_out()
-        self._zero_row(depth)
+        self.left.zero(depth)
         axes = {v: dim(extent_of(v)) for v in s.lead()}
         tiles = dim(self._tiles())
         chunks = dim(integer.ceildiv(self._tiles(), f.tiles))
