@@ -26,7 +26,7 @@ from sardonyx.kernel.matmul.left_rows import LeftRows
 from sardonyx.kernel.matmul.long_sums import LONG
 from sardonyx.kernel.matmul.packed_words import WordPacker
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
-from sardonyx.kernel.matmul.tile import Products, call_by_rows
+from sardonyx.kernel.matmul.tile import RowProducts, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.tensor import scalar
@@ -167,7 +167,7 @@ class Bf16Kernel(ContractionKernel):
                 b.store(word.get(), line, v, align_bytes=4)
         return panel
 
-    def _call_micro(self, p: Products) -> None:
+    def _call_micro(self, p: RowProducts) -> None:
         s = self.schedule
         pairs = p.depth // PAIR
         operands = [p.table, pairs, p.panel, p.target, *self.prefetch.asked(pairs)]

@@ -35,8 +35,8 @@ from sardonyx.kernel.matmul.long_sums import build_long_sum
 from sardonyx.kernel.matmul.micro import build_micro, tile_rows
 from sardonyx.kernel.matmul.prefetch import Prefetch
 from sardonyx.kernel.matmul.tile import (
-    Products,
     RowBlock,
+    RowProducts,
     RowTile,
     rows_of_next_tile,
     unflattened,
@@ -419,12 +419,12 @@ class ContractionKernel(Sums):
             else:
                 self.left.copy(inner, table, r, depth)
         if live is None:
-            self._sum(Products(table, count, taps, depth, rows.panel, tile.line))
+            self._sum(RowProducts(table, count, taps, depth, rows.panel, tile.line))
             return
         first, behind = self.left.live_taps(live.get(), taps, depth)
         begin = b.offset(rows.panel, first * depth, s.width * s.element.size_bytes)
         pointers = b.offset(table, first * count, 8)
-        self._sum(Products(pointers, count, behind - first, depth, begin, tile.line))
+        self._sum(RowProducts(pointers, count, behind - first, depth, begin, tile.line))
 
     def _row_of_tile(
         self, first: Operand, r: Operand, extents: dict[Dim, Operand]

@@ -23,7 +23,7 @@ from sardonyx.kernel.matmul.micro_integer import (
     integer_micro_name,
 )
 from sardonyx.kernel.matmul.packed_words import WordPacker
-from sardonyx.kernel.matmul.tile import Products, call_by_rows
+from sardonyx.kernel.matmul.tile import RowProducts, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
@@ -172,7 +172,7 @@ class IntegerKernel(ContractionKernel):
             b.store(total.get(), self.scratch["start"], v * s.lanes, align_bytes=4)
         return panel
 
-    def _call_micro(self, p: Products) -> None:
+    def _call_micro(self, p: RowProducts) -> None:
         s, b = self.schedule, self.b
         groups = p.depth // GROUP
         operands = [p.table, b.lift(p.taps, I64), groups, p.panel, p.target]

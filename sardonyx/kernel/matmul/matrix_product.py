@@ -39,7 +39,7 @@ from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
 from sardonyx.kernel.matmul.left_rows import LeftRows
 from sardonyx.kernel.matmul.micro_integer import GROUP, MIDDLE, build_integer_micro
 from sardonyx.kernel.matmul.micro_matrix import build_matrix_micro, matrix_micro_name
-from sardonyx.kernel.matmul.tile import Products, RowBlock, RowTile, call_by_rows
+from sardonyx.kernel.matmul.tile import RowBlock, RowProducts, RowTile, call_by_rows
 
 #: Rows of a tile at most.
 _TILE = 2 * SIDE
@@ -260,9 +260,9 @@ class _MatrixKernel(ContractionKernel):
                 self.left.copy(level.child(at), table, row, rows.depth)
         self._inside = inside
         taps = s.tap_count()
-        self._call_micro(Products(table, tile.count, taps, rows.depth, rows.panel, tile.line))
+        self._call_micro(RowProducts(table, tile.count, taps, rows.depth, rows.panel, tile.line))
 
-    def _call_micro(self, p: Products) -> None:
+    def _call_micro(self, p: RowProducts) -> None:
         """Multiply copied rows, from the tile's first one on."""
         b = self.b
         with b.if_(self._are_many(p.count)):
@@ -274,7 +274,7 @@ class _MatrixKernel(ContractionKernel):
             names = {few: micro.name for few, micro in self._few.items()}
             call_by_rows(b, p.count, names, [*operands, *ahead])
 
-    def _call_matrix_micro(self, p: Products) -> None:
+    def _call_matrix_micro(self, p: RowProducts) -> None:
         s, b = self.schedule, self.b
         pitch = p.depth * s.factor.size_bytes
         rows = b.offset(self.scratch["copy"], self._inside * p.depth, s.factor)
