@@ -10,7 +10,7 @@ import pytest
 import sardonyx
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
-from sardonyx.kernel.matmul import contraction
+from sardonyx.kernel.matmul.left_rows import LeftRows
 from tests.ops.onnx.test_convolution import plain
 from tests.support.session import model_of
 
@@ -91,13 +91,13 @@ def test_taps_that_are_near_short_or_without_padding_are_not_asked_about(
     monkeypatch: pytest.MonkeyPatch, channels: int, dilation: int, pad: int, is_far: bool
 ) -> None:
     asked = []
-    leaves_out = contraction.ContractionKernel._leaves_taps_out
+    leaves_out = LeftRows.leaves_taps_out.fget
 
-    def noted(kernel: Any) -> bool:
-        asked.append(leaves_out(kernel))
+    def noted(rows: LeftRows) -> bool:
+        asked.append(leaves_out(rows))
         return asked[-1]
 
-    monkeypatch.setattr(contraction.ContractionKernel, "_leaves_taps_out", noted)
+    monkeypatch.setattr(LeftRows, "leaves_taps_out", property(noted))
     case = (channels, 24, (3, 2), (dilation,) * 2, (1, 1), (pad,) * 4, 1, ())
     create_engine(_model(case, (40, 40))[0], EngineOptions(use_cache=False))
     assert asked

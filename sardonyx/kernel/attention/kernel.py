@@ -38,7 +38,7 @@ from sardonyx.kernel.language.types import F32, F64, I1, I64
 from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.long_sums import LONG, LONG_RUN, build_long_sum, long_sum_name
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
-from sardonyx.kernel.matmul.tile import Products, call_by_rows, rows_of_next_tile, unflattened
+from sardonyx.kernel.matmul.tile import RowProducts, call_by_rows, rows_of_next_tile, unflattened
 from sardonyx.plan.axes import dims_of, extent_of
 from sardonyx.plan.groups import Attention
 from sardonyx.plan.inline import cost_of
@@ -264,7 +264,7 @@ class AttentionKernel(AttentionPacking):
             panel = b.offset(self.scratch["keys"], start * self.n_depth, F32)
             target = b.offset(self.scratch["scores"], start, F32)
             queries = self.scratch["table of queries"]
-            products = Products(queries, count, 1, self.n_depth, panel, target)
+            products = RowProducts(queries, count, 1, self.n_depth, panel, target)
             self._multiply(products, vectors, self.n_padded)
 
     def _score_in_place(self, level: Expression, count: Operand) -> None:
@@ -284,7 +284,7 @@ class AttentionKernel(AttentionPacking):
                 (product,) = self._times_keys(level, line, [t])
                 b.store(b.reduce("reduce_add", product), scores, t)
 
-    def _multiply(self, p: Products, vectors: int, step: Operand) -> None:
+    def _multiply(self, p: RowProducts, vectors: int, step: Operand) -> None:
         """Rows of queries, or of scores, times a panel; rows of sums are `step` elements apart."""
         b = self.b
         run = b.constant(I64, PART)
@@ -371,7 +371,7 @@ class AttentionKernel(AttentionPacking):
             panel = b.offset(self.scratch["values"], start * self.n_keys, F32)
             tile = self.scratch["tile"]
             scores = self.scratch["table of scores"]
-            products = Products(scores, count, 1, self.n_keys, panel, tile)
+            products = RowProducts(scores, count, 1, self.n_keys, panel, tile)
             if isinstance(self.keys, int) and self._may_be_long():
                 self._weigh_long(count, vectors, panel, tile, step)
             elif self._may_be_long():

@@ -1,4 +1,4 @@
-"""A `Product` in tiles of thread blocks: factors staged in shared memory, sums in registers.
+"""A `Contraction` in tiles of thread blocks: factors staged in shared memory, sums in registers.
 
 Steps of the sum are copied ahead of their use, into as many stages as shared memory has. The
 finished tile goes through shared memory, too, so that the epilogue runs over whole rows of it.

@@ -1,7 +1,7 @@
-"""A `Rows` group as a kernel: blocks over the outer axes, passes over the inner ones.
+"""A `LoopNest` group as a kernel: blocks over the outer axes, passes over the inner ones.
 
 Without inner axes this is a pointwise kernel. With them, each pass runs over a whole row:
-reductions gather in registers, maps write. `rows_schedule` decides on the loops.
+reductions gather in registers, maps write. `loop_nest_schedule` decides on the loops.
 
 Loop nest where lanes lie along an inner axis (softmax, normalisation)::
 

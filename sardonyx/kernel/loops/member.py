@@ -1,4 +1,4 @@
-"""One stage of a `Rows` group, as a kernel computes it."""
+"""One stage of a `LoopNest` group, as a kernel computes it."""
 
 from __future__ import annotations
 

@@ -22,10 +22,11 @@ from sardonyx.kernel.language.types import BF16, F32, I32, I64, PTR, U16, U32, T
 from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
+from sardonyx.kernel.matmul.left_rows import LeftRows
 from sardonyx.kernel.matmul.long_sums import LONG
 from sardonyx.kernel.matmul.packed_words import WordPacker
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
-from sardonyx.kernel.matmul.tile import Products, call_by_rows
+from sardonyx.kernel.matmul.tile import RowProducts, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.tensor import scalar
@@ -98,6 +99,23 @@ class Bf16Schedule(ContractionSchedule):
         return [Packing(buffer(("packed", contents), shape, dtypes.BFLOAT16), contents)]
 
 
+class Bf16Rows(LeftRows):
+    """Rows that are copied and rounded."""
+
+    def rounded(self, value: Operand, kind: Type) -> Operand:
+        """See `LeftRows`."""
+        wide = F32.with_lanes(kind.lanes)
+        return self.b.round_to_half(self.b.lift(value, wide))
+
+    def copy(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
+        """Copy one row of the left factor, with a 0 behind an odd number of elements."""
+        b = self.b
+        last = (r + 1) * depth - 1
+        with b.if_(depth > 0):
+            b.store(b.constant(BF16, 0), self.scratch["copy"], last)
+        super().copy(row, table, r, depth)
+
+
 class Bf16Kernel(ContractionKernel):
     """Builds the kernel of one contraction.
 
@@ -120,17 +138,8 @@ class Bf16Kernel(ContractionKernel):
         micro = (build_half_micro(rows, s.vectors, s.lanes) for rows in self.tile_rows)
         return (*micro, *self.epilogue.functions())
 
-    def _rounded(self, value: Operand, kind: Type) -> Operand:
-        wide = F32.with_lanes(kind.lanes)
-        return self.b.round_to_half(self.b.lift(value, wide))
-
-    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
-        """Copy one row of the left factor, with a 0 behind an odd number of elements."""
-        b = self.b
-        last = (r + 1) * depth - 1
-        with b.if_(depth > 0):
-            b.store(b.constant(BF16, 0), self.scratch["copy"], last)
-        super()._copy_row(row, table, r, depth)
+    def _left_rows(self) -> LeftRows:
+        return Bf16Rows(self.schedule, self.outside, self.places, self.scratch)
 
     def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
         """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
@@ -158,7 +167,7 @@ class Bf16Kernel(ContractionKernel):
                 b.store(word.get(), line, v, align_bytes=4)
         return panel
 
-    def _call_micro(self, p: Products) -> None:
+    def _call_micro(self, p: RowProducts) -> None:
         s = self.schedule
         pairs = p.depth // PAIR
         operands = [p.table, pairs, p.panel, p.target, *self.prefetch.asked(pairs)]

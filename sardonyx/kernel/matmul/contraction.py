@@ -1,6 +1,6 @@
-"""A `Product` group as a kernel: packed panels, a register tile, the epilogue on the tile in L1.
+"""A `Contraction` group as a kernel: packed panels, register tiles, epilogues on tiles in L1.
 
-`product_schedule` decides on the loops. Constant right factors are packed once, before any run
+`contraction_schedule` decides on the loops. Constant right factors are packed once, before any run
 (`Packing`); others are packed into scratch by each block.
 
 Loop nest of a block, `width` being `vectors * lanes` (`_write`, `_write_tiles`)::
@@ -22,33 +22,30 @@ from contextlib import contextmanager
 
 from sardonyx.base import integer, sizes
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.builder import Builder, Register
+from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Kernel, KernelParameters, PerBlock
-from sardonyx.kernel.language.program import Literal, Operand, Program
-from sardonyx.kernel.language.types import F64, I64, Type
+from sardonyx.kernel.language.program import Operand, Program
+from sardonyx.kernel.language.types import F64, I64
 from sardonyx.kernel.matmul.contraction_epilogue import EpilogueWriter
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.contraction_sums import Sums
+from sardonyx.kernel.matmul.left_rows import LeftRows
 from sardonyx.kernel.matmul.long_sums import build_long_sum
-from sardonyx.kernel.matmul.micro import PART, build_micro, tile_rows
+from sardonyx.kernel.matmul.micro import build_micro, tile_rows
 from sardonyx.kernel.matmul.prefetch import Prefetch
 from sardonyx.kernel.matmul.tile import (
-    Products,
     RowBlock,
+    RowProducts,
     RowTile,
     rows_of_next_tile,
     unflattened,
 )
 from sardonyx.plan.axes import dims_of, extent_of
-from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.traverse import loads_of
 
 _ALIGN = 64
-#: Pointers to more taps than these are written in loops: LLVM's time grows with their square.
-_MOST_WRITTEN_OUT = 64
 #: Panels of so many bytes stay in the second cache of a core, with what is read beside them.
 _TOGETHER_BYTES = 512 << 10
 #: Blocks that share a panel; of more, few wait for it.
@@ -98,6 +95,7 @@ class ContractionKernel(Sums):
         self.outside = Expression(b, parameters.atoms(b), self.places.__getitem__)
         self.scratch = {}
         self.epilogue = EpilogueWriter(s, b, self.places, self.scratch, self._unrolls)
+        self.left = self._left_rows()
         line_bytes, most_rows = self._line_bytes(), self.tile_rows[0]
         self.prefetch = Prefetch(s, self.outside, self.places, line_bytes, most_rows)
         self._write()
@@ -106,6 +104,10 @@ class ContractionKernel(Sums):
             self._functions(), per_block=self._per_block(),
         )  # fmt: skip
         return kernel, self.packs
+
+    def _left_rows(self) -> LeftRows:
+        """What finds, or copies, rows of the left factor."""
+        return LeftRows(self.schedule, self.outside, self.places, self.scratch)
 
     def _other_bodies(self) -> tuple[Scalar, ...]:
         """Expressions that a block evaluates besides factors and epilogue."""
@@ -150,7 +152,7 @@ class ContractionKernel(Sums):
         n_rows, panels = dim(s.row_count()), dim(s.panels())
         chunks, block_rows = dim(integer.ceildiv(s.row_count(), s.block_rows)), dim(s.block_rows)
         self._set_scratch(taps, size)
-        self._zero_row(depth)
+        self.left.zero(depth)
         self._enter(n_rows)
         with b.parallel() as block:
             rest, panel, chunk = self._parts_of(block, panels, chunks)
@@ -298,16 +300,6 @@ class ContractionKernel(Sums):
             offset = offset + rounded
         self.scratch_bytes = offset
 
-    def _zero_row(self, depth: Operand) -> None:
-        if "zero" in self.scratch:
-            value = self._padding()
-            with self.b.for_(0, depth) as k:
-                self.b.store(value, self.scratch["zero"], k)
-
-    def _padding(self) -> Operand:
-        """What rows hold where a window hangs over the edge."""
-        return self.b.constant(self.schedule.factor, 0)
-
     def _share_next(
         self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
     ) -> None:
@@ -417,23 +409,23 @@ class ContractionKernel(Sums):
         """Find, or copy, the rows of a tile, and sum their products."""
         s, b, depth, count = self.schedule, self.b, rows.depth, tile.count
         table, taps = self.scratch["table"], s.tap_count()
-        live = b.variable(0, I64, name="live") if self._leaves_taps_out() else None
+        live = b.variable(0, I64, name="live") if self.left.leaves_taps_out else None
         with b.for_(0, count) as r:
             at = self._row_of_tile(tile.first, r, rows.extents)
             inner = rows.level.child(at)
             if s.run is None:
                 self.prefetch.ask_ahead(inner, rows.first_column)
             if s.direct:
-                self._row_pointers(inner, table, r, count, live)
+                self.left.point(inner, table, r, count, live)
             else:
-                self._copy_row(inner, table, r, depth)
+                self.left.copy(inner, table, r, depth)
         if live is None:
-            self._sum(Products(table, count, taps, depth, rows.panel, tile.line))
+            self._sum(RowProducts(table, count, taps, depth, rows.panel, tile.line))
             return
-        first, behind = self._live_taps(live.get(), taps, depth)
+        first, behind = self.left.live_taps(live.get(), taps, depth)
         begin = b.offset(rows.panel, first * depth, s.width * s.element.size_bytes)
         pointers = b.offset(table, first * count, 8)
-        self._sum(Products(pointers, count, behind - first, depth, begin, tile.line))
+        self._sum(RowProducts(pointers, count, behind - first, depth, begin, tile.line))
 
     def _row_of_tile(
         self, first: Operand, r: Operand, extents: dict[Dim, Operand]
@@ -449,124 +441,3 @@ class ContractionKernel(Sums):
                 place + k,
             )
         return at
-
-    def _leaves_taps_out(self) -> bool:
-        """Whether tiles leave out taps at which all of their rows are beyond the edge."""
-        return self.schedule.has_far_taps
-
-    def _live_taps(self, live: Operand, taps: int, depth: Operand) -> tuple[Operand, Operand]:
-        """The first tap that a tile sums, and the one behind the last.
-
-        Sums of few elements are added up in parts of several taps, whose borders must not depend
-        on what else is in the tile: results are the same bits however rows are shared by threads.
-        Taps of long sums are so long that each has parts of its own.
-
-        Args:
-            live: A bit for each tap at which some row is not beyond the edge.
-            taps: How many there are.
-            depth: Elements of a tap.
-        """
-        b = self.b
-        first, behind = b.variable(0, I64, name="first"), b.variable(taps, I64, name="behind")
-
-        def is_dead(tap: Operand) -> Operand:
-            return b.eq((live >> tap) & 1, 0)
-
-        with b.while_(lambda: (first.get() + 1 < behind.get()) & is_dead(first.get())):
-            first.set(first.get() + 1)
-        with b.while_(lambda: (first.get() + 1 < behind.get()) & is_dead(behind.get() - 1)):
-            behind.set(behind.get() - 1)
-        steps = b.max(b.min(depth, PART), 1)
-        together = (steps + (PART - 1)) // steps
-        return first.get() - first.get() % together, behind.get()
-
-    def _row_pointers(
-        self,
-        row: Expression,
-        table: Operand,
-        r: Operand,
-        count: Operand,
-        live: Register | None = None,
-    ) -> None:
-        """Where each tap of a row begins; `live` gets a bit for each not beyond the edge."""
-        s, b = self.schedule, self.b
-        if s.tap_count() <= _MOST_WRITTEN_OUT:
-            for number, taps in enumerate(s.tap_values()):
-                at = {sizes.variable(t): v for t, v in zip(s.taps, taps, strict=True)}
-                inside = None if s.window is None else row.scalar(rewrite(s.window, atoms=at))
-                if live is not None and inside is not None:
-                    bit = b.select(inside, b.value(I64, 1 << number), 0)
-                    live.set(live.get() | bit)
-                place = count * number + r
-                b.store(self._tap_pointer(row, at, inside), table, place)
-            return
-        index = b.variable(r, I64, name="index")
-
-        def nest(level: Expression, rest: Sequence[Dim]) -> None:
-            if rest:
-                with b.for_(0, level.dim(extent_of(rest[0]))) as i:
-                    nest(level.child({sizes.variable(rest[0]): i}), rest[1:])
-                return
-            inside = None if s.window is None else level.scalar(s.window)
-            b.store(self._tap_pointer(level, {}, inside), table, index.get())
-            index.set(index.get() + count)
-
-        nest(row, s.taps)
-
-    def _tap_pointer(
-        self, level: Expression, at: dict[Atom, int], inside: Operand | None
-    ) -> Operand:
-        """Where a tap of a row begins: `at` has its place, or else `level`."""
-        s, b = self.schedule, self.b
-        others = {sizes.variable(v): 0 for v in s.reduced if v not in s.taps}
-        offset = substitute(s.left_offset, {**others, **at})
-        pointer: Operand = b.offset(self.places[s.left_buffer].pointer, level.dim(offset), s.factor)
-        if isinstance(inside, Literal):
-            return pointer if inside.value else self.scratch["zero"]
-        return pointer if inside is None else b.select(inside, pointer, self.scratch["zero"])
-
-    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
-        """Copy one row of the left factor, all reduced axes in order, to scratch."""
-        s = self.schedule
-        b = self.b
-        skip = r * depth
-        start = b.offset(self.scratch["copy"], skip, s.factor)
-        k = b.variable(0, I64, name="k")
-
-        def nest(inner: Expression, rest: list[Dim]) -> None:
-            if not rest:
-                b.store(self._rounded(inner.scalar(s.left), s.factor), start, k.get())
-                k.set(k.get() + 1)
-                return
-            inner.hoist([s.left], frozenset(map(sizes.variable, rest)))
-            extent = inner.dim(extent_of(rest[0]))
-            if len(rest) == 1:
-                line = b.offset(start, k.get(), s.factor)
-                self._copy_vectors(inner, rest[0], extent, line)
-                k.set(k.get() + extent)
-                return
-            with b.for_(0, extent) as i:
-                nest(inner.child({sizes.variable(rest[0]): i}), rest[1:])
-
-        nest(row, list(s.reduced))
-        b.store(start, table, r)
-
-    def _rounded(self, value: Operand, kind: Type) -> Operand:
-        """An element of the left factor, or lanes, as copied rows hold them."""
-        return self.b.lift(value, kind)
-
-    def _copy_vectors(self, row: Expression, variable: Dim, extent: Operand, line: Operand) -> None:
-        """Copy along the last reduced axis, vector by vector."""
-        s = self.schedule
-        b, atom = self.b, sizes.variable(variable)
-        lanes = s.lanes * s.element.size_bytes // s.factor.size_bytes
-        known = extent_of(variable)
-        while isinstance(known, int) and lanes // 2 >= known and lanes > 1:
-            lanes //= 2
-        kind = s.factor.with_lanes(lanes)
-        with b.for_(0, extent, lanes) as i:
-            mask = None
-            if not (isinstance(known, int) and known % lanes == 0) and lanes > 1:
-                mask = b.tail_mask(extent - i, lanes)
-            here = row.child({atom: i}, vector=atom, lanes=lanes, mask=mask)
-            b.store(self._rounded(here.scalar(s.left), kind), line, i, mask=mask)

@@ -28,7 +28,7 @@ from sardonyx.kernel.matmul.contraction_schedule import DEPTH_PART, ContractionS
 from sardonyx.kernel.matmul.long_sums import LONG, long_sum_name
 from sardonyx.kernel.matmul.micro import PART, micro_name
 from sardonyx.kernel.matmul.prefetch import Prefetch
-from sardonyx.kernel.matmul.tile import Products, RowBlock, unflattened
+from sardonyx.kernel.matmul.tile import RowBlock, RowProducts, unflattened
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor.tensor import Tensor
 
@@ -98,7 +98,7 @@ class Sums:
                     where = b.lift(rows.level.child(at).dim(offset), I64)
                     pointer = b.offset(base, where + start, s.factor)
                     b.store(pointer, self.scratch["table"], r)
-                products = Products(self.scratch["table"], count, 1, length, part, line)
+                products = RowProducts(self.scratch["table"], count, 1, length, part, line)
                 self._add_part(products, start, depth, wide)
                 row.set(first + count)
             begin.set(start + length)
@@ -111,7 +111,7 @@ class Sums:
         return self.b.offset(self.scratch["wide"], row, s.width * F64.size_bytes)
 
     def _add_part(
-        self, part: Products, start: Operand, depth: Operand, wide: Operand | None
+        self, part: RowProducts, start: Operand, depth: Operand, wide: Operand | None
     ) -> None:
         """A part of the sums of a tile.
 
@@ -141,7 +141,7 @@ class Sums:
             total = b.load(kind, line, k, align_bytes=16) + more
             b.store(total, line, k, align_bytes=16)
 
-    def _sum(self, products: Products) -> None:
+    def _sum(self, products: RowProducts) -> None:
         """Multiply rows; see `long_sums` for long ones."""
         s, b = self.schedule, self.b
         ends = (b.lift(True, I1), b.lift(True, I1))
@@ -156,7 +156,7 @@ class Sums:
             with b.else_():
                 self._call_micro(products)
 
-    def _call_long(self, p: Products, wide: Operand, ends: tuple[Operand, Operand]) -> None:
+    def _call_long(self, p: RowProducts, wide: Operand, ends: tuple[Operand, Operand]) -> None:
         """Add products to sums in float64; `ends`: whether these are the first, and the last."""
         s, b = self.schedule, self.b
         rows = [self.scratch[name] for name in ("more", "starts")]
@@ -168,7 +168,7 @@ class Sums:
             [*operands, wide, *rows, first, last, b.constant(I64, s.width)],
         )
 
-    def _call_micro(self, p: Products) -> None:
+    def _call_micro(self, p: RowProducts) -> None:
         """Multiply rows by the micro-kernel for so many."""
         b = self.b
         operands = [p.table, b.lift(p.taps, I64), p.depth, p.panel, p.target]

@@ -1,4 +1,4 @@
-"""A contraction of 8-bit codes as a kernel: that of `product` with the micro-kernel of bytes.
+"""A contraction of 8-bit codes as a kernel: that of `contraction` with the micro-kernel of bytes.
 
 Loops are those of `contraction`. Before its tiles, a block computes what sums start from::
 
@@ -15,6 +15,7 @@ from sardonyx.kernel.language.program import Literal, Operand, Program
 from sardonyx.kernel.language.types import I8, I32, I64, U8
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
+from sardonyx.kernel.matmul.left_rows import LeftRows
 from sardonyx.kernel.matmul.micro_integer import (
     GROUP,
     MIDDLE,
@@ -22,10 +23,37 @@ from sardonyx.kernel.matmul.micro_integer import (
     integer_micro_name,
 )
 from sardonyx.kernel.matmul.packed_words import WordPacker
-from sardonyx.kernel.matmul.tile import Products, call_by_rows
+from sardonyx.kernel.matmul.tile import RowProducts, call_by_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.scalar import Scalar
+
+
+class IntegerRows(LeftRows):
+    """Rows of codes."""
+
+    schedule: IntegerSchedule
+
+    @property
+    def leaves_taps_out(self) -> bool:
+        """Never: beyond the edge there are zero points, which the sums of columns count."""
+        return False
+
+    def padding(self) -> Operand:
+        """See `LeftRows`."""
+        s = self.schedule
+        return self.b.lift(self.outside.scalar(s.padding), s.factor)
+
+    def copy(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
+        """Copy one row of the left factor; what is an unsigned 0 up to a whole group."""
+        b, nothing = self.b, -MIDDLE if self.schedule.factor == I8 else 0
+        end = (r + 1) * depth
+        with b.if_(depth > 0):
+            last = end - GROUP
+            b.store(
+                b.constant(I8.with_lanes(GROUP), nothing), self.scratch["copy"], last, align_bytes=1
+            )
+        super().copy(row, table, r, depth)
 
 
 class IntegerKernel(ContractionKernel):
@@ -66,9 +94,8 @@ class IntegerKernel(ContractionKernel):
         names = ("start", "zeros") if s.zeros else ("start",)
         return [(name, size_bytes) for name in names]
 
-    def _padding(self) -> Operand:
-        s = self.schedule
-        return self.b.lift(self.outside.scalar(s.padding), s.factor)
+    def _left_rows(self) -> LeftRows:
+        return IntegerRows(self.schedule, self.outside, self.places, self.scratch)
 
     # -- zero points --------------------------------------------------------------------------
 
@@ -145,21 +172,7 @@ class IntegerKernel(ContractionKernel):
             b.store(total.get(), self.scratch["start"], v * s.lanes, align_bytes=4)
         return panel
 
-    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
-        """Copy one row of the left factor; what is an unsigned 0 up to a whole group."""
-        b, nothing = self.b, -MIDDLE if self.schedule.factor == I8 else 0
-        end = (r + 1) * depth
-        with b.if_(depth > 0):
-            last = end - GROUP
-            b.store(
-                b.constant(I8.with_lanes(GROUP), nothing), self.scratch["copy"], last, align_bytes=1
-            )
-        super()._copy_row(row, table, r, depth)
-
-    def _leaves_taps_out(self) -> bool:
-        return False  # beyond the edge there are zero points, which the sums of columns count
-
-    def _call_micro(self, p: Products) -> None:
+    def _call_micro(self, p: RowProducts) -> None:
         s, b = self.schedule, self.b
         groups = p.depth // GROUP
         operands = [p.table, b.lift(p.taps, I64), groups, p.panel, p.target]

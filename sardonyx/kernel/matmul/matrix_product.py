@@ -1,4 +1,4 @@
-"""Contractions on registers for matrices: of bfloat16 (`half_product`) and of bytes
+"""Contractions on registers for matrices: of bfloat16 (`bf16_product`) and of bytes
 (`integer_product`), with wider panels, and rows that are copied once for several of them.
 
 One instruction sums 8,192 or 16,384 products, so what else is done for a tile counts. Where panels
@@ -25,14 +25,21 @@ from sardonyx.kernel.language import matrix_registers
 from sardonyx.kernel.language.matrix_registers import ROW_BYTES, SIDE
 from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I1, I8, I64, PTR, U8, Type
-from sardonyx.kernel.matmul.bf16_product import PAIR, Bf16Kernel, Bf16Schedule, build_half_micro
+from sardonyx.kernel.matmul.bf16_product import (
+    PAIR,
+    Bf16Kernel,
+    Bf16Rows,
+    Bf16Schedule,
+    build_half_micro,
+)
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
-from sardonyx.kernel.matmul.integer_product import IntegerKernel
+from sardonyx.kernel.matmul.integer_product import IntegerKernel, IntegerRows
 from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
+from sardonyx.kernel.matmul.left_rows import LeftRows
 from sardonyx.kernel.matmul.micro_integer import GROUP, MIDDLE, build_integer_micro
 from sardonyx.kernel.matmul.micro_matrix import build_matrix_micro, matrix_micro_name
-from sardonyx.kernel.matmul.tile import Products, RowBlock, RowTile, call_by_rows
+from sardonyx.kernel.matmul.tile import RowBlock, RowProducts, RowTile, call_by_rows
 
 #: Rows of a tile at most.
 _TILE = 2 * SIDE
@@ -114,6 +121,33 @@ class IntegerMatrixSchedule(_MatrixSchedule, IntegerSchedule):
 
     # An epilogue of codes is written out for each vector.
     most_vectors, faster, few = 4, 4, 4
+
+
+class _MatrixRows(LeftRows):
+    """Rows that are copied, in whole steps."""
+
+    def copy(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
+        """Copy one row of the left factor, with zeros up to a whole step."""
+        b, factor = self.b, self.schedule.factor
+        end = (r + 1) * depth
+        with b.if_(depth > 0):
+            last = b.offset(self.scratch["copy"], end, factor)
+            b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
+        LeftRows.copy(self, row, table, r, depth)
+
+
+class _Bf16MatrixRows(_MatrixRows, Bf16Rows):
+    """Those are rounded to bfloat16."""
+
+
+class _IntegerMatrixRows(_MatrixRows, IntegerRows):
+    """Those are made unsigned."""
+
+    def rounded(self, value: Operand, kind: Type) -> Operand:
+        """See `LeftRows`."""
+        lifted = self.b.lift(value, kind)
+        signed = kind.element == I8
+        return lifted ^ -MIDDLE if signed else lifted
 
 
 class _MatrixKernel(ContractionKernel):
@@ -223,21 +257,12 @@ class _MatrixKernel(ContractionKernel):
                 self.prefetch.ask_ahead(level.child(at), rows.first_column)
             with b.if_(self._are_new):
                 row = inside + r
-                self._copy_row(level.child(at), table, row, rows.depth)
+                self.left.copy(level.child(at), table, row, rows.depth)
         self._inside = inside
         taps = s.tap_count()
-        self._call_micro(Products(table, tile.count, taps, rows.depth, rows.panel, tile.line))
+        self._call_micro(RowProducts(table, tile.count, taps, rows.depth, rows.panel, tile.line))
 
-    def _copy_row(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
-        """Copy one row of the left factor, with zeros up to a whole step."""
-        b, factor = self.b, self.schedule.factor
-        end = (r + 1) * depth
-        with b.if_(depth > 0):
-            last = b.offset(self.scratch["copy"], end, factor)
-            b.store(b.constant(U8.with_lanes(ROW_BYTES), 0), last, -ROW_BYTES, align_bytes=1)
-        ContractionKernel._copy_row(self, row, table, r, depth)
-
-    def _call_micro(self, p: Products) -> None:
+    def _call_micro(self, p: RowProducts) -> None:
         """Multiply copied rows, from the tile's first one on."""
         b = self.b
         with b.if_(self._are_many(p.count)):
@@ -249,7 +274,7 @@ class _MatrixKernel(ContractionKernel):
             names = {few: micro.name for few, micro in self._few.items()}
             call_by_rows(b, p.count, names, [*operands, *ahead])
 
-    def _call_matrix_micro(self, p: Products) -> None:
+    def _call_matrix_micro(self, p: RowProducts) -> None:
         s, b = self.schedule, self.b
         pitch = p.depth * s.factor.size_bytes
         rows = b.offset(self.scratch["copy"], self._inside * p.depth, s.factor)
@@ -271,6 +296,9 @@ class Bf16MatrixKernel(_MatrixKernel, Bf16Kernel):
     schedule: Bf16MatrixSchedule
     _kind = matrix_registers.HALVES
 
+    def _left_rows(self) -> LeftRows:
+        return _Bf16MatrixRows(self.schedule, self.outside, self.places, self.scratch)
+
     def _few_micro(self, rows: int) -> Program:
         return build_half_micro(rows, self.schedule.vectors, self.schedule.lanes)
 
@@ -286,6 +314,9 @@ class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
     schedule: IntegerMatrixSchedule
     _kind = matrix_registers.BYTES
 
+    def _left_rows(self) -> LeftRows:
+        return _IntegerMatrixRows(self.schedule, self.outside, self.places, self.scratch)
+
     def _few_micro(self, rows: int) -> Program:
         s = self.schedule
         return build_integer_micro(U8, rows, s.vectors, s.lanes, zeros=False)
@@ -296,11 +327,6 @@ class IntegerMatrixKernel(_MatrixKernel, IntegerKernel):
         b = self.b
         groups = depth // GROUP
         return [rows, b.value(I64, 1), groups, panel, target, self.scratch["start"]]
-
-    def _rounded(self, value: Operand, kind: Type) -> Operand:
-        lifted = self.b.lift(value, kind)
-        signed = kind.element == I8
-        return lifted ^ -MIDDLE if signed else lifted
 
     def _begins(self) -> list[Operand]:
         return [self.scratch["start"]]

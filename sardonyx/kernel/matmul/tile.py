@@ -52,7 +52,7 @@ class RowTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Products:
+class RowProducts:
     """Rows times a panel: operands of a micro-kernel.
 
     Attributes:

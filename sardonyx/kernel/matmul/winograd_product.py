@@ -39,7 +39,7 @@ from sardonyx.kernel.language.types import F32, I64, PTR
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
-from sardonyx.kernel.matmul.tile import Products, unflattened
+from sardonyx.kernel.matmul.tile import RowProducts, unflattened
 from sardonyx.kernel.matmul.winograd import (
     TAPS,
     build_input,
@@ -141,7 +141,7 @@ class WinogradKernel(ContractionKernel):
         dim = self.outside.dim
         depth, panels = dim(s.depth_extent), dim(s.panels())
         self._lay_out()
-        self._zero_row(depth)
+        self.left.zero(depth)
         axes = {v: dim(extent_of(v)) for v in s.lead()}
         tiles = dim(self._tiles())
         chunks = dim(integer.ceildiv(self._tiles(), f.tiles))
@@ -308,7 +308,7 @@ class WinogradKernel(ContractionKernel):
                     )
                 target = b.offset(self.scratch["products"], first, line_bytes)
                 table = self.scratch["table"]
-                self._call_micro(Products(table, rows, 1, depth, weights, target))
+                self._call_micro(RowProducts(table, rows, 1, depth, weights, target))
                 row.set(row.get() + rows)
 
     def _filters(self, level: Expression, panel: Operand) -> Operand:
