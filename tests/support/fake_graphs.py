@@ -21,7 +21,7 @@ _IN_NODES = ("launch", "copy", "set", "node")
 _UNSET = -7
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeGraphs:
     """What `FakeDriver` does of captures and graphs. Each function gives a code, then its results.
 
