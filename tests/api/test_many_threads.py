@@ -16,7 +16,7 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
 
-THREADS, RUNS, SECONDS = 16, 1000, 60
+THREADS, RUNS, SECONDS = 16, 400, 60
 W = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 MODELS = {
     # One kernel that threads share, branches, and a loop with sizes from data.

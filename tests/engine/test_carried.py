@@ -14,6 +14,9 @@ from sardonyx.plan.steps import JumpIfLess
 from tests.support.session import model_of
 from tests.support.targets import TARGETS, compiled_for
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 Array = np.ndarray[Any, Any]
 Rule = Callable[[dict[str, Array], int], list[Array]]
 

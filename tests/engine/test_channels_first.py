@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.base import knobs
 from tests.support.session import check, model_of
 
 _random = np.random.default_rng(8)
@@ -213,13 +212,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("isa", [None, "avx2"])
 @pytest.mark.parametrize("name", CASES)
-def test_values(name, isa):
+def test_values(name):
     text, weights, shapes, dtype = CASES[name]
     model = model_of(text, {n: _values(s, dtype) for n, s in weights.items()})
-    with knobs.override("SARDONYX_CPU", isa):
-        check(model, [{n: _values(s, dtype) for n, s in feed.items()} for feed in shapes])
+    check(model, [{n: _values(s, dtype) for n, s in feed.items()} for feed in shapes])
 
 
 def test_groups_gain_pixels():

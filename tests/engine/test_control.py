@@ -13,6 +13,9 @@ from sardonyx.base import errors
 from sardonyx.base.errors import Fail
 from tests.support.session import check, model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(4)
 _WEIGHTS = {"w": _random.standard_normal((4, 4)).astype(np.float32) / 2, "axis": np.array([0])}
 _TRUE = "on = Constant<value = bool {1}>()"

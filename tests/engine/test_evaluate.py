@@ -13,6 +13,9 @@ from tests.engine import test_control, test_data_shapes
 from tests.support.oracle import Oracle
 from tests.support.session import model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 _CASES: dict[str, tuple[onnx.ModelProto, list[dict[str, Any]]]] = {
     **{
         f"control: {name}": (model_of(f"g {text}", test_control._WEIGHTS), feeds)

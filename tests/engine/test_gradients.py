@@ -8,6 +8,9 @@ import sardonyx
 from sardonyx.base.errors import InvalidGraph, NotImplemented
 from tests.support.ops import check_op
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 TRAINING = "ai.onnx.preview.training"
 HEAD = f'<ir_version: 8, opset_import: ["" : 18, "{TRAINING}" : 1]>'
 

@@ -8,6 +8,9 @@ import pytest
 import sardonyx
 from tests.support.session import model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(29)
 #: Stands before and behind each table: no index of anything here.
 _FAR = 10**6

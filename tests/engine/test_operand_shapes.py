@@ -13,6 +13,9 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.ops import one_node_model
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 RNG = np.random.default_rng(3)
 
 

@@ -11,6 +11,9 @@ import pytest
 
 import sardonyx
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 MODELS = sorted((Path(__file__).parent / "pipelines").glob("*.onnx"))
 
 

@@ -86,11 +86,16 @@ def _direction(x: Any, own: Any, back: Any, bias: Any, lengths: Any, reverse: bo
 _KINDS = [(np.int8, np.int8), (np.uint8, np.uint8)]
 
 
-@pytest.mark.parametrize("kinds", _KINDS)
-@pytest.mark.parametrize("per_column", [False, True])
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("limited", [False, True])
-@pytest.mark.parametrize("small", [False, True])
+#: All pairs of two parameters' values.
+_ALL_PAIRS = [
+    (kinds, (number + column + short) % 2 == 1, direction, bool(short), bool(column))
+    for number, kinds in enumerate(_KINDS)
+    for direction in ("forward", "reverse", "bidirectional")
+    for short, column in ((0, 0), (0, 1), (1, 0), (1, 1))
+]
+
+
+@pytest.mark.parametrize(("kinds", "per_column", "direction", "limited", "small"), _ALL_PAIRS)
 def test_values(kinds: Any, per_column: bool, direction: str, limited: bool, small: bool) -> None:
     count = 2 if direction == "bidirectional" else 1
     own = _weights(kinds[0], count, _WIDTH, per_column, small)

@@ -12,6 +12,9 @@ from onnx import TensorProto, helper
 import sardonyx
 from tests.support.session import model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 
 def test_pixels_of_a_strided_window_become_rows() -> None:
     nodes = [

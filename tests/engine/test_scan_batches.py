@@ -11,6 +11,9 @@ import sardonyx
 from sardonyx.base.errors import SardonyxError
 from tests.support.session import model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(8)
 _W = (_random.standard_normal((3, 3)) / 2).astype(np.float32)
 

@@ -65,7 +65,7 @@ def test_keys_that_are_all_masked_count_nothing() -> None:
 
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize(
-    ("rows", "keys", "grid"), [(1, 700, 3), (1, 63, 2), (70, 300, 5), (3, 260, 1)]
+    ("rows", "keys", "grid"), [(1, 520, 3), (1, 63, 2), (70, 300, 5), (3, 260, 1)]
 )
 def test_few_queries_share_their_keys_among_thread_blocks(
     kind: str, rows: int, keys: int, grid: int

@@ -163,9 +163,17 @@ def _blob(codes, scales, offsets=None):
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("kind", [0, 1])
-@pytest.mark.parametrize("rows, columns", [(32, 1), (64, 3), (40, 2), (7, 5), (100, 4)])
-@pytest.mark.parametrize("constant", [True, False])
+_FP_Q4 = [(32, 1), (64, 3), (40, 2), (7, 5), (100, 4)]
+
+
+@pytest.mark.parametrize(
+    "kind, rows, columns, constant",
+    [
+        *((kind, *sizes, True) for kind in (0, 1) for sizes in _FP_Q4),
+        (0, 40, 2, False),
+        (1, 100, 4, False),
+    ],
+)
 def test_mat_mul_fp_q4(kind, rows, columns, constant):
     random = np.random.default_rng(rows)
     blocks = -(-rows // 32)

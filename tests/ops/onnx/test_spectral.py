@@ -69,9 +69,13 @@ TRANSFORMS = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "axis", "length", "inverse", "onesided"), TRANSFORMS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("opset", [17, 20])
+@pytest.mark.parametrize(
+    ("shape", "axis", "length", "inverse", "onesided", "dtype", "opset"),
+    [
+        *((*row, dtype, 20) for row in TRANSFORMS for dtype in (np.float32, np.float64)),
+        *((*row, np.float32, 17) for row in TRANSFORMS[::3]),  # the axis is an attribute there
+    ],
+)
 def test_dft(shape, axis, length, inverse, onesided, dtype, opset):
     x = _floats(*shape, dtype=dtype)
     bound = None
