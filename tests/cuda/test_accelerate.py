@@ -22,6 +22,7 @@ from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
+from tests.support.tolerances import TABLE, assert_near
 
 _random = np.random.default_rng(11)
 
@@ -246,8 +247,8 @@ def test_equals_what_kernels_compute(fake: FakeDriver, name: str, unable: bool) 
     for _ in range(3):
         feeds = _feeds(text, shapes)
         found, expected = there.run(feeds)[0], here.run(feeds)[0]
-        tolerance = 2e-3 if "half" in name else 1e-5
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+        like = "half: two roundings" if "half" in name else "float: sums"
+        assert_near(found, expected, like)
     planned = [c.library.function for c in there.executable.plan.calls if c.library is not None]
     assert sorted(planned) == calls
     assert sorted(library.done) == ([] if unable else sorted(calls * 3))
@@ -282,8 +283,12 @@ def test_gelu_by_tanh_is_part_of_a_product(
     there, here = _engines(fake, library, text, weights, opset)
     x = _normal(5, 12, dtype=kind)
     found, expected = (np.asarray(e.run([x])[0]).astype(np.float64) for e in (there, here))
-    tolerance = {"float16": 3e-3, "bfloat16": 2e-2, "float": 1e-5}[name]
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    like = {
+        "float16": "half: three roundings",
+        "bfloat16": "bfloat16: products",
+        "float": "float: sums",
+    }[name]
+    assert_near(found, expected, like)
     (call,) = [c.library for c in there.executable.plan.calls if c.library is not None]
     assert call["activation"] == activation
 
@@ -304,10 +309,12 @@ def test_types(fake: FakeDriver, dtype: Any) -> None:
     there, here = _engines(fake, library, text, weights)
     x = _normal(5, 12, dtype=dtype)
     found, expected = there.run([x])[0], here.run([x])[0]
-    tolerance = {"float16": 1e-3, "bfloat16": 1e-2, "float64": 1e-12}[np.dtype(dtype).name]
-    np.testing.assert_allclose(
-        found.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
-    )
+    like = {
+        "float16": "half: one rounding",
+        "bfloat16": "bfloat16: one rounding",
+        "float64": "double: sums",
+    }[np.dtype(dtype).name]
+    assert_near(found.astype(np.float64), expected.astype(np.float64), like)
     assert library.done == ["matmul"]
 
 
@@ -339,7 +346,7 @@ def test_a_plan_that_gets_ready_later_is_captured_then(fake: FakeDriver) -> None
 
     def check() -> None:
         feeds = _feeds(text, shapes)
-        np.testing.assert_allclose(there.run(feeds)[0], here.run(feeds)[0], rtol=1e-5, atol=1e-5)
+        assert_near(there.run(feeds)[0], here.run(feeds)[0], "float: sums")
 
     for _ in range(3):
         check()
@@ -365,10 +372,10 @@ def test_libraries_of_the_device(name: str, options: dict[str, str]) -> None:
     for _ in range(4):
         feeds = dict(zip(names, _feeds(text, shapes), strict=True))
         found, expected = session.run(None, feeds)[0], here.run(None, feeds)[0]
-        tolerance = 2e-3 if options == {} or half else 1e-5
+        row = TABLE["half: two roundings" if options == {} or half else "float: sums"]
         # What is rounded are factors, to 11 bits: errors follow the terms, as large as large sums.
         scale = max(2.0, float(np.abs(expected).max()) / 2)
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=scale * tolerance)
+        np.testing.assert_allclose(found, expected, rtol=row.rtol, atol=scale * row.atol())
         deadline = time.monotonic() + 60
         while executable.libraries.pending and time.monotonic() < deadline:
             time.sleep(0.01)

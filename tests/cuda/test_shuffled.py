@@ -33,6 +33,7 @@ from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
 from tests.support.shuffled_driver import ShuffledDriver
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(9)
 _TILES = 8
@@ -139,7 +140,7 @@ class _Work:
 
     def check(self, number: int, found: Any) -> None:
         for y, expected in zip(found, self.expected[number], strict=True):
-            np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4, err_msg=f"tile {number}")
+            assert_near(y, expected, "float: layers", err_msg=f"tile {number}")
 
 
 def _pinned(*shape: int) -> Any:

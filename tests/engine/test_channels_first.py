@@ -5,6 +5,7 @@ import pytest
 
 import sardonyx
 from tests.support.session import check, model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(8)
 
@@ -234,4 +235,4 @@ def test_groups_gain_pixels():
         parts = x.reshape(n, 2, 4, h, w), weight.reshape(2, 4, 20, 2, 4)
         want = np.einsum("ngchw,gcoab->ngohawb", *parts).reshape(n, 40, 2 * h, 4 * w)
         (got,) = session.run(None, {"x": x})
-        np.testing.assert_allclose(got, want + bias[:, None, None], rtol=2e-5, atol=2e-5)
+        assert_near(got, want + bias[:, None, None], "float: products")

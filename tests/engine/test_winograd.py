@@ -8,6 +8,7 @@ import sardonyx
 from sardonyx.base.errors import InvalidArgument
 from tests.support.session import check, model_of
 from tests.support.targets import TARGETS, compiled_for
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(11)
 
@@ -125,8 +126,7 @@ def test_values(name, threads):
             (found,) = session.run(None, {"x": x})
             wanted = _wanted(x, weights, groups, pads, *apart)
             assert found.shape == wanted.shape
-            largest = np.abs(wanted).max(initial=1)
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * largest)
+            assert_near(found, wanted, "float: Winograd's sums")
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -144,7 +144,7 @@ def test_more_panels_than_chunks(groups, count):
     x = _random.standard_normal((count, 64 * groups, 8, 8)).astype(np.float32)
     wanted = _wanted(x, weights, groups, pads)
     (found,) = session.run(None, {"x": x})
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    assert_near(found, wanted, "float: Winograd's sums")
 
 
 def test_between_other_convolutions():
@@ -167,7 +167,7 @@ def test_between_other_convolutions():
     for size in ((1, 1), (4, 8), (9, 30)):
         x = _random.standard_normal((2, 20, *size)).astype(np.float32)
         (found,), (wanted,) = session.run(None, {"x": x}), direct.run(None, {"x": x})
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+        assert_near(found, wanted, "float: Winograd's sums")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_few_filters_become_pixels(block, channels, mode):
     feeds = [{"x": _random.standard_normal((2, 20, *s)).astype(np.float32)} for s in sizes]
     # F(4, 3) rounds by 1e-5 of the largest sums, which here are some ten times most others.
     model = model_of(text, weights)
-    check(model, feeds, tolerance=1e-4)
+    check(model, feeds, tolerance="float: sums that cancel")
     for target in TARGETS:
         # 27 columns are fewer cycles as direct sums where vectors are short.
         is_direct = (block, channels) == (3, 3) and target in ("sse", "neon")
@@ -218,7 +218,7 @@ def test_refused():
     x = _random.standard_normal((1, channels, *images[0])).astype(np.float32)
     (found,) = session.run(None, {"x": x})
     wanted = _wanted(x, weights, groups, pads)
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+    assert_near(found, wanted, "float: direct sums")
 
 
 def test_switch_of_another_value():

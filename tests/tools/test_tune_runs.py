@@ -33,6 +33,7 @@ from sardonyx.tools.tune.process import TrialFailed, WorkerProcess
 from sardonyx.tools.tune.results import write_settings
 from sardonyx.tools.tune.search import OutOfTime
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 from tests.wheels.fetch import Unreachable
 from tests.wheels.models import MODELS
 
@@ -497,4 +498,4 @@ def test_models_of_wheels(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     made.add_session_config_entry("session.settings_file", str(found.settings))
     got = sardonyx.InferenceSession("model.onnx", made).run(None, feeds)
     for a, b in zip(got, sardonyx.InferenceSession("model.onnx").run(None, feeds), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+        assert_near(a, b, "float: tuned")

@@ -26,6 +26,7 @@ from tests.cuda.test_accelerate import CASES, _feeds
 from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _PRODUCTS = [name for name, case in CASES.items() if "matmul" in case[3]]
 _TEXT = "g (float[N,M] x, float[M,K] w) => (float[N,K] y) { y = MatMul(x, w) }"
@@ -58,11 +59,11 @@ def _engines(bindings: CublasLt, text: str, weights: Any, **options: Any) -> tup
 @pytest.mark.parametrize("name", _PRODUCTS)
 def test_equals_what_kernels_compute(bindings: CublasLt, name: str) -> None:
     there, here = _engines(bindings, *CASES[name][:2])
-    tolerance = 4e-3 if "half" in name else 1e-5
+    like = "half: some roundings" if "half" in name else "float: sums"
     for _ in range(3):
         feeds = _feeds(CASES[name][0], CASES[name][2])
         found, expected = there.run(feeds)[0], here.run(feeds)[0]
-        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+        assert_near(found, expected, like)
     assert bindings.products
     assert there.executable._undone == set()  # type: ignore[attr-defined]  # of a device
 
@@ -438,13 +439,13 @@ def test_an_algorithm_is_tried_before_runs_use_it(
 ) -> None:
     monkeypatch.setattr(module, "milliseconds", lambda work, *_: work() or 1.0)
     bindings.most, bindings.idle, bindings.wrong = 3, set(idle), set(wrong)
-    tolerance = 4e-3 if "half" in name else 1e-5
+    like = "half: some roundings" if "half" in name else "float: sums"
     for _ in range(2):  # the second finds what the first has kept
         there, here = _engines(bindings, *CASES[name][:2], product_search=search)
         for _ in range(3):
             feeds = _feeds(CASES[name][0], CASES[name][2])
             found, expected = there.run(feeds)[0], here.run(feeds)[0]
-            np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+            assert_near(found, expected, like)
             _settled(there.executable.libraries)  # type: ignore[attr-defined]  # of a device
         executable: Any = there.executable
         assert len(executable._undone) == (used is None)

@@ -37,6 +37,7 @@ from tests.cuda.test_library_attention import _feeds as attention_feeds
 from tests.support.fake_cudnn import Cudnn
 from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _CONVOLUTIONS = [name for name, case in CASES.items() if "convolution" in case[3]]
 
@@ -66,9 +67,9 @@ def _engines(package: Cudnn, text: str, weights: Any, **options: Any) -> tuple[E
 
 def _run(there: Engine, here: Engine, name: str) -> None:
     feeds = _feeds(CASES[name][0], CASES[name][2])
-    tolerance = 4e-3 if "half" in name else 1e-5
+    like = "half: some roundings" if "half" in name else "float: sums"
     found, expected = there.run(feeds)[0], here.run(feeds)[0]
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    assert_near(found, expected, like)
 
 
 def _wait(there: Engine) -> Any:
@@ -307,7 +308,7 @@ def test_plans_are_bounded(package: Cudnn, monkeypatch: pytest.MonkeyPatch) -> N
     for size in (3, 4, 5, 3):
         for _ in range(2):
             x = np.ones((1, 4, size, size), np.float32)
-            np.testing.assert_allclose(there.run([x])[0], here.run([x])[0], rtol=1e-5, atol=1e-5)
+            assert_near(there.run([x])[0], here.run([x])[0], "float: sums")
             _wait(there)
         assert len(library._plans) <= 2
     assert library.version == 4 + 2
@@ -352,7 +353,7 @@ def _attention_engines(
 def _attend(there: Engine, here: Engine) -> None:
     text, _, shapes, _ = ATTENTIONS[_ATTENTION]
     feeds = attention_feeds(text, shapes)
-    np.testing.assert_allclose(there.run(feeds)[0], here.run(feeds)[0], rtol=4e-3, atol=4e-3)
+    assert_near(there.run(feeds)[0], here.run(feeds)[0], "half: some roundings")
 
 
 @pytest.mark.parametrize(
