@@ -261,17 +261,23 @@ _ERF = f"{_U} m = Div(u, root) n = Erf(m) o = Add(n, one) q = Mul(u, o) y = Mul(
 _FEW = {"three": 3, "k1": 0.044715, "k2": 0.7978845608, "one": 1, "half": 0.5, "root": 1.41421356}
 
 
+#: Forms, and whether a product has them; how they are found does not depend on the type.
+_GELUS = [
+    (_TANH, 17, "gelu"),
+    (f'{_U} y = Gelu<approximate="tanh">(u)', 20, "gelu"),
+    (f"{_U} y = Gelu(u)", 20, ""),
+    (_ERF, 17, ""),
+    (_TANH.replace("k2)", "one)"), 17, ""),
+]
+
+
 @pytest.mark.parametrize(
-    ("body", "opset", "activation"),
+    ("body", "opset", "activation", "kind"),
     [
-        (_TANH, 17, "gelu"),
-        (f'{_U} y = Gelu<approximate="tanh">(u)', 20, "gelu"),
-        (f"{_U} y = Gelu(u)", 20, ""),
-        (_ERF, 17, ""),
-        (_TANH.replace("k2)", "one)"), 17, ""),
+        *((*form, np.float16) for form in _GELUS),
+        *((*form, kind) for form in _GELUS[:2] for kind in (ml_dtypes.bfloat16, np.float32)),
     ],
 )
-@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16, np.float32])
 def test_gelu_by_tanh_is_part_of_a_product(
     fake: FakeDriver, body: str, opset: int, activation: str, kind: Any
 ) -> None:
