@@ -97,6 +97,7 @@ def _tiles(model, target):
     return [int(name.removeprefix("winograd")) for name in named]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", CASES)
 def test_tiles(name):
     channels, filters, groups, pads, image, _, outputs, *apart = CASES[name]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.base import knobs
 from tests.support.session import model_of
 
 _RANDOM = np.random.default_rng(32)
@@ -164,17 +163,6 @@ def test_an_epilogue_and_a_residual() -> None:
     np.testing.assert_array_equal(got[~finite], wanted[~finite])
     of = _norms(fed, w, form) + np.abs(fed)
     assert (np.abs(got[finite] - wanted[finite]) <= BOUND * of[finite]).all()
-
-
-@pytest.mark.parametrize("isa", ["avx2", "sse"])
-def test_each_target(isa: str) -> None:
-    form = FORMS["F(4, 3)"]
-    with knobs.override("SARDONYX_CPU", isa):
-        session, w = _session(form)
-    for value in VALUES:
-        fed = _image(form)
-        fed[0, 3, 5, 5] = value
-        _check(session, w, form, fed)
 
 
 def test_the_same_bits_on_any_number_of_threads() -> None:

@@ -63,6 +63,7 @@ def kernels_of(model, kind, target):
     return [c.kernel for c in calls if c.kernel.startswith(kind)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("target", ["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("name", MODELS)
 def test_windows_that_differ_in_their_sizes_share_a_kernel(name, target):
@@ -133,6 +134,7 @@ def test_maps_and_means_of_other_sizes_are_right(name):
     check(gated(pool, *images), [{"x": weights(2, 8, 32, 32)}])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("target", ["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("name", GATED)
 def test_maps_and_means_of_other_sizes_share_kernels(name, target):
