@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -60,18 +61,22 @@ def _imports(tree: ast.AST, own: str, names: set[str]) -> set[str]:
     return found
 
 
-def _folders() -> dict[str, Imports]:
-    made: dict[str, Imports] = defaultdict(dict)
+def _modules() -> dict[str, list[Path]]:
+    made: dict[str, list[Path]] = defaultdict(list)
     for path in sorted((ROOT / "sardonyx").rglob("*.py")):
         if path.name != "__init__.py":
-            names = {p.stem for p in path.parent.glob("*.py")} - {"__init__"}
-            own = ".".join(path.parent.relative_to(ROOT).parts)
-            tree = ast.parse(path.read_text())
-            made[own.removeprefix("sardonyx").lstrip(".")][path.stem] = _imports(tree, own, names)
+            made[".".join(path.parent.relative_to(ROOT / "sardonyx").parts)].append(path)
     return made
 
 
-FOLDERS = _folders()
+#: Folder -> its modules. Files are read by tests: every worker of a parallel run collects all.
+FOLDERS = _modules()
+
+
+@cache
+def _imports_of(folder: str) -> Imports:
+    names, own = {path.stem for path in FOLDERS[folder]}, f"sardonyx.{folder}".rstrip(".")
+    return {p.stem: _imports(ast.parse(p.read_text()), own, names) for p in FOLDERS[folder]}
 
 
 def _circle(imports: Imports) -> list[str]:
@@ -86,14 +91,14 @@ def _circle(imports: Imports) -> list[str]:
 def test_no_circle_but_those_with_a_reason(folder: str) -> None:
     left = {
         name: {other for other in found if (folder, name, other) not in LATER}
-        for name, found in FOLDERS[folder].items()
+        for name, found in _imports_of(folder).items()
     }
     assert _circle(left) == []
 
 
 @pytest.mark.parametrize(("folder", "name", "other"), sorted(LATER))
 def test_each_reason_is_needed(folder: str, name: str, other: str) -> None:
-    imports = FOLDERS[folder]
+    imports = _imports_of(folder)
     assert other in imports[name]
     seen, stack = set[str](), [other]
     while stack:

@@ -215,10 +215,18 @@ def row(name: str) -> Row | None:
     return Row(given.status, given.note, _test_of(name) or (_OWN_TEST if is_tried else ""))
 
 
+@lru_cache(maxsize=1)
+def _words() -> dict[str, str]:
+    """Attributes, names in quotes and what is called -> the first test that has them."""
+    word, found = re.compile(r"(?<=[.\"\[])\w+|\b\w+(?=\()"), dict[str, str]()
+    for path, text in _texts().items():
+        for name in word.findall(text):
+            found.setdefault(name, path)
+    return found
+
+
 def _test_of(name: str) -> str:
-    member = re.escape(name.rpartition(".")[2])
-    word = re.compile(rf"[.\"\[]{member}\b|\b{member}\(")
-    return next((path for path, text in _texts().items() if word.search(text)), "")
+    return _words().get(name.rpartition(".")[2], "")
 
 
 def keys() -> Iterator[tuple[str, str, Key]]:

@@ -15,8 +15,9 @@ import pytest
 import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near, is_near
 
-THREADS, RUNS, SECONDS = 16, 1000, 60
+THREADS, RUNS, SECONDS = 16, 400, 60
 W = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
 MODELS = {
     # One kernel that threads share, branches, and a loop with sizes from data.
@@ -91,7 +92,7 @@ class Caller:
         else:
             timeout = 100.0 if way == 2 else None
             found = session.run(None, {"x": x}, options, timeout=timeout)[0]
-        if not np.allclose(found, self.want[which][size], rtol=1e-3, atol=1e-3):
+        if not is_near(found, self.want[which][size], "float: which result it is"):
             self.wrong.append(f"run {k} of thread {self.number}")
 
 
@@ -106,7 +107,7 @@ def round_of(sessions: list[tuple[str, Any]]) -> None:
         for count, name in enumerate(MODELS):
             x = callers[0].feeds[2]
             found = made(name, 2 + count).run(None, {"x": x})[0]
-            np.testing.assert_allclose(found, MODELS[name][2](x), rtol=1e-3, atol=1e-3)
+            assert_near(found, MODELS[name][2](x), "float: which result it is")
         time.sleep(0.05)
     assert [wrong for caller in callers for wrong in caller.wrong] == []
 

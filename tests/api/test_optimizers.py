@@ -19,6 +19,7 @@ from sardonyx.passes.pipeline import PASSES
 from sardonyx.plan import pipeline
 from sardonyx.tools.optimizer.simplify import STEPS
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 KEY = "optimization.disable_specified_optimizers"
 RANDOM = np.random.default_rng(0)
@@ -92,7 +93,7 @@ def test_what_is_written(name: str, how: str, tmp_path: Path) -> None:
     assert " ".join(names_in(tmp_path / "b.onnx")) == WRITTEN[name][4]
     x = {"x": floats(*shape)}
     want = all_of_them.run(None, x)[0]
-    np.testing.assert_allclose(without.run(None, x)[0], want, rtol=1e-5, atol=1e-5)
+    assert_near(without.run(None, x)[0], want, "float: sums")
 
 
 ATTENTION = model_of(
@@ -131,7 +132,7 @@ def test_what_is_planned(name: str) -> None:
         sardonyx.InferenceSession(data, **given) for given in ({}, {"disabled_optimizers": [name]})
     )
     want, found = plain.run(None, feeds)[0], without.run(None, feeds)[0]
-    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    assert_near(found, want, "float: layers")
     assert kernel in plain.explain()
     assert kernel not in without.explain()
     for again in (pickle.loads(pickle.dumps(without)), without):
@@ -146,7 +147,7 @@ def test_batch_norms_of_a_session() -> None:
     data, x = NORMS.SerializeToString(), {"x": floats(2, 2, 8, 8)}
     plain = sardonyx.InferenceSession(data)
     without = sardonyx.InferenceSession(data, disabled_optimizers=["ConvBNFusion"])
-    np.testing.assert_allclose(without.run(None, x)[0], plain.run(None, x)[0], rtol=1e-4, atol=1e-5)
+    assert_near(without.run(None, x)[0], plain.run(None, x)[0], "float: layers near zero")
     assert without.get_session_options().disabled_optimizers == ("ConvBNFusion",)
 
 
@@ -158,7 +159,7 @@ def test_results_stay_the_same(name: str) -> None:
         text = data.SerializeToString()
         want = sardonyx.InferenceSession(text).run(None, given)[0]
         found = sardonyx.InferenceSession(text, disabled_optimizers=[name]).run(None, given)[0]
-        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+        assert_near(found, want, "float: layers")
 
 
 def test_each_step_exists() -> None:

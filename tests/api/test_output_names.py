@@ -11,6 +11,7 @@ import sardonyx
 from sardonyx.api import output_names
 from sardonyx.base import errors
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _TEXT = """g (float[N] x) => (float[N] y, float[N] z, float[N] v)
     { a = Add(x, x) y = Neg(a) z = Mul(a, x) v = Exp(x) }"""
@@ -37,7 +38,7 @@ def session() -> sardonyx.InferenceSession:
 def _check(found: list[Any], wanted: str) -> None:
     assert len(found) == len(wanted)
     for array, name in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(array, _GIVEN[name], rtol=1e-6)
+        assert_near(array, _GIVEN[name], "float: one operation")
 
 
 @pytest.mark.parametrize(("names", "wanted"), _LISTS, ids=repr)

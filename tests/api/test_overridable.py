@@ -10,6 +10,7 @@ import pytest
 import sardonyx as ort
 from sardonyx.base import errors
 from tests.api import models
+from tests.support.tolerances import is_near
 
 RANDOM = np.random.default_rng(1)
 X = RANDOM.standard_normal((5, 3)).astype(np.float32)
@@ -40,7 +41,7 @@ def test_feeding_them(session: Any, names: tuple[str, ...]) -> None:
     fed = {n: OTHERS[n] for n in names}
     for _ in range(2):
         found = session.run(None, {"x": X, **fed})[0]
-        assert np.allclose(found, expected(**fed), atol=1e-5)
+        assert is_near(found, expected(**fed), "float: sums")
     reversed_feeds = dict(reversed(list({"x": X, **fed}.items())))
     assert np.array_equal(session.run(["y"], reversed_feeds)[0], found)
 
@@ -90,7 +91,7 @@ def test_bound(session: Any) -> None:
     binding.bind_cpu_input("w", OTHERS["w"])
     binding.bind_output("y")
     session.run_with_iobinding(binding)
-    assert np.allclose(binding.copy_outputs_to_cpu()[0], expected(w=OTHERS["w"]), atol=1e-5)
+    assert is_near(binding.copy_outputs_to_cpu()[0], expected(w=OTHERS["w"]), "float: sums")
 
 
 @pytest.mark.parametrize(("version", "listed"), [(8, ("w", "c")), (3, ("w", "b", "c")), (8, ())])
@@ -104,4 +105,4 @@ def test_as_onnxruntime_has_it(version: int, listed: tuple[str, ...]) -> None:
         assert [(v.name, v.type, v.shape) for v in getattr(ours, method)()] == want
     names = [v.name for v in ours.get_overridable_initializers()]
     fed = {"x": X, **{n: OTHERS[n] for n in names}}
-    assert np.allclose(ours.run(None, fed)[0], theirs.run(None, fed)[0], atol=1e-5)
+    assert is_near(ours.run(None, fed)[0], theirs.run(None, fed)[0], "float: sums")

@@ -16,6 +16,7 @@ from sardonyx.base import errors
 from sardonyx.host.user_defined import is_function
 from sardonyx.operators import Output, Tensor
 from sardonyx.operators import language as t
+from tests.support.tolerances import assert_near
 
 DOMAIN = "com.example"
 _RANDOM = np.random.default_rng(8)
@@ -59,17 +60,17 @@ def test_a_lowering_is_fused_with_what_is_around_it() -> None:
         x = _RANDOM.standard_normal(shape).astype(np.float32)
         wide = -x.astype(np.float64)
         expected = wide / (1 + np.exp(-2 * wide)) + x
-        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+        assert_near(session.run(None, {"x": x})[0], expected, "float: functions near zero")
     assert "1 kernel" in str(session.explain())
 
 
 def test_inputs_may_be_omitted_and_attributes_have_defaults() -> None:
     _swish()
     plain = X / (1 + np.exp(-X))
-    np.testing.assert_allclose(_run(_model("y = com.example.Swish(x)"), x=X)[0], plain, rtol=1e-5)
+    assert_near(_run(_model("y = com.example.Swish(x)"), x=X)[0], plain, "float: functions")
     model = _model("y = com.example.Swish(x, w)", "float[N,M] x, float[M] w")
     gain = np.arange(4, dtype=np.float32)
-    np.testing.assert_allclose(_run(model, x=X, w=gain)[0], plain * gain, rtol=1e-5)
+    assert_near(_run(model, x=X, w=gain)[0], plain * gain, "float: functions")
 
 
 def test_a_lowering_that_changed_is_not_taken_from_the_cache() -> None:
@@ -77,7 +78,7 @@ def test_a_lowering_that_changed_is_not_taken_from_the_cache() -> None:
     _swish()
     first = _run(model, x=X)[0]
     _swish(scale=3.0)
-    np.testing.assert_allclose(_run(model, x=X)[0], 3 * first, rtol=1e-6)
+    assert_near(_run(model, x=X)[0], 3 * first, "float: one operation")
 
 
 def test_a_lowering_in_place_of_a_function() -> None:
@@ -85,7 +86,7 @@ def test_a_lowering_in_place_of_a_function() -> None:
     model = _model("y = com.example.Swish(x)")
     np.testing.assert_array_equal(_run(model, x=X)[0], X)
     _swish()
-    np.testing.assert_allclose(_run(model, x=X)[0], X / (1 + np.exp(-X)), rtol=1e-5)
+    assert_near(_run(model, x=X)[0], X / (1 + np.exp(-X)), "float: functions")
     assert not is_function(DOMAIN, "Swish")
 
 
@@ -116,7 +117,7 @@ def test_a_gradient_and_loops_go_through_a_lowering() -> None:
     for _ in range(3):
         expected = expected / (1 + np.exp(-expected))
     found = _run(parser.parse_model(text), x=X[0], n=np.array(3))[0]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert_near(found, expected, "float: functions")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +302,7 @@ def test_after_removal_sessions_go_on_and_new_ones_are_refused() -> None:
     model = _model("y = com.example.Swish(x)")
     session = sardonyx.InferenceSession(model.SerializeToString())
     operators.remove(DOMAIN, "Swish")
-    np.testing.assert_allclose(session.run(None, {"x": X})[0], X / (1 + np.exp(-X)), rtol=1e-5)
+    assert_near(session.run(None, {"x": X})[0], X / (1 + np.exp(-X)), "float: functions")
     with pytest.raises(errors.Fail, match="Swish of com.example"):
         _run(model, x=X)
 

@@ -15,6 +15,7 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support import numpy_provider
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 NAME = "NumpyExecutionProvider"
 R = np.random.default_rng(0)
@@ -63,7 +64,7 @@ def test_a_provider_is_found_and_claims_a_chain() -> None:
     assert session.get_providers() == [NAME, "CPUExecutionProvider"]
     for rows in (4, 1, 7, 0):
         x = R.standard_normal((rows, 8), np.float32)
-        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected(x), rtol=1e-5)
+        assert_near(session.run(None, {"x": x})[0], expected(x), "float: functions")
     found = session.get_provider_graph_assignment_info()
     assert [(s.ep_name, [n.op_type for n in s.get_nodes()]) for s in found] == [
         (NAME, ["MatMul", "Add", "Relu"]),
@@ -108,8 +109,8 @@ def test_parts_are_convex_and_as_large_as_can_be(nodes: str, want: list[list[str
     assert sorted(parts()) == sorted(want)
     plain = sardonyx.InferenceSession(model_of(text, W).SerializeToString())
     feeds = {"x": X, "b2": W["b"]}
-    np.testing.assert_allclose(
-        session.run(None, feeds)[0], plain.run(None, feeds)[0], rtol=1e-5, atol=1e-6
+    assert_near(
+        session.run(None, feeds)[0], plain.run(None, feeds)[0], "float: functions near zero"
     )
 
 
@@ -125,7 +126,7 @@ def test_outputs_of_the_model_and_values_read_in_branches() -> None:
         a, y, again = session.run(None, {"x": X, "c": np.array(c)})
         np.testing.assert_array_equal(a, np.maximum(X, 0))
         np.testing.assert_allclose(again, a + W["b"])
-        np.testing.assert_allclose(y, np.sin(again) if c else 2 * a, rtol=1e-5, atol=1e-6)
+        assert_near(y, np.sin(again) if c else 2 * a, "float: functions near zero")
 
 
 def test_options_come_back_as_text_and_nonsense_is_refused() -> None:
@@ -136,12 +137,12 @@ def test_options_come_back_as_text_and_nonsense_is_refused() -> None:
         made(colour="red")
     again = pickle.loads(pickle.dumps(session))
     assert again.get_provider_options() == session.get_provider_options()
-    np.testing.assert_allclose(again.run(None, {"x": X})[0], expected(), rtol=1e-5)
+    assert_near(again.run(None, {"x": X})[0], expected(), "float: functions")
 
 
 def test_memory_of_its_own() -> None:
     session = made(memory="own")
-    np.testing.assert_allclose(session.run(None, {"x": X})[0], expected(), rtol=1e-5)
+    assert_near(session.run(None, {"x": X})[0], expected(), "float: functions")
     assert "copied" in session.explain()
 
 
@@ -150,16 +151,16 @@ def test_what_is_refused_when_compiled_is_left_to_the_processor(caplog: Any) -> 
         session = made(least_nodes="4")
     assert "left to the processor: too small" in caplog.text
     assert "refused what begins with MatMul" in session.explain()
-    np.testing.assert_allclose(session.run(None, {"x": X})[0], expected(), rtol=1e-5)
+    assert_near(session.run(None, {"x": X})[0], expected(), "float: functions")
 
 
 def test_what_is_refused_in_a_run_is_done_by_the_processor(caplog: Any) -> None:
     session = made(most_rows="2")
     with caplog.at_level(logging.WARNING, "sardonyx"):
         for _ in range(3):
-            np.testing.assert_allclose(session.run(None, {"x": X})[0], expected(), rtol=1e-5)
+            assert_near(session.run(None, {"x": X})[0], expected(), "float: functions")
     assert caplog.text.count("the processor stands in: more than 2 rows") == 1
-    np.testing.assert_allclose(session.run(None, {"x": X[:1]})[0], expected(X[:1]), rtol=1e-5)
+    assert_near(session.run(None, {"x": X[:1]})[0], expected(X[:1]), "float: functions")
     assert "in 4 calls, the processor stood in 3 times: more than 2 rows" in session.explain()
 
 
@@ -186,7 +187,7 @@ def test_one_that_cannot_start_is_passed_over(caplog: Any) -> None:
         session = made(broken="start")
     assert "there is no such device" in caplog.text
     assert session.get_providers() == ["CPUExecutionProvider"]
-    np.testing.assert_allclose(session.run(None, {"x": X})[0], expected(), rtol=1e-5)
+    assert_near(session.run(None, {"x": X})[0], expected(), "float: functions")
 
 
 def test_sizes_are_checked_as_without_it() -> None:

@@ -12,6 +12,7 @@ import pytest
 import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CPU, PLAIN, NPU = "CPUExecutionProvider", "PlainProvider", "NpuProvider"
 W = np.random.default_rng(0).standard_normal((8, 8), np.float32)
@@ -39,7 +40,7 @@ def made(options: sardonyx.SessionOptions, **given: Any) -> list[tuple[str, list
     """Providers that have nodes, and which, of a session whose results are right."""
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     session = sardonyx.InferenceSession(MODEL.SerializeToString(), options, **given)
-    np.testing.assert_allclose(session.run(None, {"x": X})[0], np.maximum(X @ W, 0), atol=1e-5)
+    assert_near(session.run(None, {"x": X})[0], np.maximum(X @ W, 0), "float: scores")
     found = session.get_provider_graph_assignment_info()
     return [(part.ep_name, [node.op_type for node in part.get_nodes()]) for part in found]
 

@@ -19,6 +19,7 @@ from sardonyx.native.layout import POOL
 from sardonyx.runtime import pool
 from sardonyx.runtime.thread_setup import read_affinities
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 MODEL = model_of("agraph (float[n, 256] x) => (float[n, 256] y) { y = MatMul(x, x) }")
 DATA = MODEL.SerializeToString()
@@ -53,7 +54,7 @@ class Maker:
 
 def check(session: sardonyx.InferenceSession) -> None:
     for _ in range(5):
-        np.testing.assert_allclose(session.run(None, {"x": X})[0], X @ X, rtol=1e-3, atol=1e-3)
+        assert_near(session.run(None, {"x": X})[0], X @ X, "float: which result it is")
 
 
 def test_threads_of_a_session_are_made_and_joined_by_functions() -> None:

@@ -14,6 +14,7 @@ from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
 from sardonyx.store.cache import default_cache
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 IMAGE = (1, 8, 12, 12)
 
@@ -101,7 +102,7 @@ def check(engine, proto, *feeds):
     wanted = ReferenceEvaluator(proto).run(None, dict(zip(names, feeds, strict=True)))
     for got, want in zip(engine.run(feeds), wanted, strict=True):
         assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        assert_near(got, want, "float: layers")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -17,6 +17,7 @@ from sardonyx.store import constants
 from sardonyx.store.machine_code import Units
 from sardonyx.targets.target import host_target
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _CHAIN = "g (float[2, 64] x) => (float[2, 64] y) { %s }"
 
@@ -114,7 +115,7 @@ def test_weights_are_never_in_memory_all_at_once(tmp_path, monkeypatch):
     expected = x.astype(np.float64)
     for weight in _weights(8, 1024).values():
         expected = expected @ weight
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3 * np.abs(expected).max())
+    assert_near(found, expected, "float: models")
 
 
 def test_staging_is_given_back_before_there_is_less(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from sardonyx.runtime.timing import KernelTimes
 from sardonyx.selection.variants import CANDIDATES, DEFAULT, Variant
 from sardonyx.store.tuning_choices import Everywhere, Tuned
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _RANDOM = np.random.default_rng(5)
 _TEXT = """
@@ -63,7 +64,7 @@ def test_every_variant_computes_the_same() -> None:
     want, _ = _result(DEFAULT)
     for variant in CANDIDATES:
         got, _ = _result(variant)
-        np.testing.assert_allclose(got, want, rtol=0, atol=2e-6 * np.abs(want).max())
+        assert_near(got, want, "float: direct sums")
 
 
 @pytest.mark.parametrize(("outputs", "name"), [(0, "product"), (2, "winograd2"), (4, "winograd4")])

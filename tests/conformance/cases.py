@@ -1,11 +1,20 @@
-"""ONNX's own backend test cases: those that the onnx package generates, and the models it ships."""
+"""ONNX's own backend test cases: those that the onnx package generates, and the models it ships.
+
+Generating them takes ten seconds, in every process of a parallel run: the first keeps them for all.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 import pathlib
+import pickle
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +23,8 @@ from onnx import numpy_helper
 
 _DATA = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data"
 _FOLDERS = ("simple", "pytorch-converted", "pytorch-operator")
+#: Beside what pytest keeps there; one file for each version of what makes the cases.
+_KEPT = pathlib.Path(__file__).resolve().parents[2] / ".pytest_cache" / "onnx_cases"
 _PROTOS = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}
 
 
@@ -53,11 +64,48 @@ def plain(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 
-def all_cases() -> list[Case]:
+@cache
+def all_cases() -> tuple[Case, ...]:
     """Every case, in an order that is always the same."""
+    made_by = f"{onnx.__version__} {np.__version__}".encode() + pathlib.Path(__file__).read_bytes()
+    path = _KEPT / hashlib.sha256(made_by).hexdigest()[:16]
+    with _alone(path.with_suffix(".lock")):
+        try:
+            kept = pickle.loads(path.read_bytes())
+        except OSError:
+            kept = [
+                (c.name, c.model.SerializeToString(), c.runs, c.relative, c.absolute)
+                for c in _made()
+            ]
+            _keep(path, pickle.dumps(kept, 5))
+    return tuple(Case(name, onnx.load_from_string(model), *rest) for name, model, *rest in kept)
+
+
+def _made() -> list[Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cases overflow and divide by zero on purpose
         return [*_generated(), *_shipped(), *_light()]
+
+
+@contextlib.contextmanager
+def _alone(path: pathlib.Path) -> Iterator[None]:
+    """One process at a time, where the system and the folder allow that; else all of them."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl
+
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX)
+        yield
+
+
+def _keep(path: pathlib.Path, content: bytes) -> None:
+    """Write a file that nobody sees half of; a folder that cannot be written keeps nothing."""
+    with contextlib.suppress(OSError):
+        number, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        pathlib.Path(name).replace(path)
 
 
 def _generated() -> Iterator[Case]:

@@ -14,6 +14,7 @@ from sardonyx.base import errors
 from sardonyx.cuda.driver.device import device
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CUDA = "CUDAExecutionProvider"
 _TEXT = """g (float[N,M] x, float[M,8] w) => (float[N,8] y, float[N,8] z)
@@ -50,7 +51,7 @@ def _expected(feeds: dict[str, Any]) -> list[Any]:
 
 def _check(found: Any, feeds: dict[str, Any]) -> None:
     for mine, wanted in zip(found, _expected(feeds), strict=True):
-        np.testing.assert_allclose(mine, wanted, rtol=2e-5, atol=2e-5)
+        assert_near(mine, wanted, "float: products")
 
 
 def _on_device(feeds: dict[str, Any]) -> dict[str, ort.OrtValue]:
@@ -154,7 +155,7 @@ def test_random_numbers_are_those_of_the_processor(gpu: FakeDriver | None) -> No
     last = x
     for _ in range(3):
         for mine, theirs in zip(there.run(None, {"x": x}), here.run(None, {"x": x}), strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+            assert_near(mine, theirs, "float: functions near zero")
         assert not np.array_equal(mine, last)
         last = mine
 
@@ -174,9 +175,9 @@ def test_feeds_of_any_kind_give_the_same(gpu: FakeDriver | None) -> None:
         assert {v.device_name() for v in found} == {"cuda"}
         _check([v.numpy() for v in found], feeds)
     (second,) = session.run(["z"], held)
-    np.testing.assert_allclose(second, _expected(feeds)[1], rtol=2e-5, atol=2e-5)
+    assert_near(second, _expected(feeds)[1], "float: products")
     (only,) = session.run_with_ort_values(["z"], held)
-    np.testing.assert_allclose(only.numpy(), _expected(feeds)[1], rtol=2e-5, atol=2e-5)
+    assert_near(only.numpy(), _expected(feeds)[1], "float: products")
 
 
 def test_what_lies_on_the_device_is_not_copied(lazy: FakeDriver) -> None:
@@ -217,7 +218,7 @@ def test_plans_with_sizes_of_the_data(gpu: FakeDriver | None, text: str) -> None
         assert found.device_name() == "cuda"
         assert np.array_equal(found.numpy(), wanted)
     expected = np.array(np.nonzero(x)) if text is _NONZERO else np.tanh(np.tanh(np.tanh(x[0])))
-    np.testing.assert_allclose(wanted, expected, rtol=1e-5)
+    assert_near(wanted, expected, "float: functions")
 
 
 def test_the_streams_of_other_libraries_are_waited_for(gpu: FakeDriver | None) -> None:
@@ -260,7 +261,7 @@ def test_bound_memory_is_written_in_place(gpu: FakeDriver | None) -> None:
         assert y.data_ptr() == target.data_ptr()
         assert (z.device_name(), z.shape()) == ("cuda", [4, 8])
         _check(binding.copy_outputs_to_cpu(), feeds)
-        np.testing.assert_allclose(target.numpy(), _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+        assert_near(target.numpy(), _expected(feeds)[0], "float: products")
     binding.clear_binding_outputs()
     assert binding.get_outputs() == []
     with pytest.raises(errors.InvalidArgument, match="No output is bound"):
@@ -286,7 +287,7 @@ def test_memory_may_begin_anywhere(gpu: FakeDriver | None) -> None:
         session.run_with_iobinding(binding)
         binding.synchronize_outputs()
         found = result.numpy()[1:].reshape(4, 8)
-        np.testing.assert_allclose(found, _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+        assert_near(found, _expected(feeds)[0], "float: products")
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
@@ -300,14 +301,14 @@ def test_memory_may_be_larger_than_the_output(gpu: FakeDriver | None, device: st
     session.run_with_iobinding(binding)
     (y,) = binding.get_outputs()
     assert (y.shape(), y.data_ptr()) == ([3, 8], target.data_ptr())
-    np.testing.assert_allclose(y.numpy(), _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+    assert_near(y.numpy(), _expected(feeds)[0], "float: products")
     binding.bind_cpu_input("x", _feeds(11)["x"])
     with pytest.raises(errors.InvalidArgument, match="does not fit"):
         session.run_with_iobinding(binding)
     feeds["x"] = _feeds(10)["x"]
     binding.bind_cpu_input("x", feeds["x"])
     session.run_with_iobinding(binding)
-    np.testing.assert_allclose(target.numpy(), _expected(feeds)[0], rtol=2e-5, atol=2e-5)
+    assert_near(target.numpy(), _expected(feeds)[0], "float: products")
 
 
 def test_a_feed_may_be_an_output_of_the_same_run(gpu: FakeDriver | None) -> None:
@@ -624,12 +625,12 @@ def test_the_example_of_graphs(gpu: FakeDriver | None) -> None:
     io_binding.bind_ortvalue_output("Y", y_ortvalue)
     session.run_with_iobinding(io_binding)
     expected_y = np.array([[5.0], [11.0], [17.0]], dtype=np.float32)
-    np.testing.assert_allclose(expected_y, y_ortvalue.numpy(), rtol=1e-05, atol=1e-05)
+    assert_near(expected_y, y_ortvalue.numpy(), "float: sums")
     session.run_with_iobinding(io_binding)
-    np.testing.assert_allclose(expected_y, y_ortvalue.numpy(), rtol=1e-05, atol=1e-05)
+    assert_near(expected_y, y_ortvalue.numpy(), "float: sums")
     x_ortvalue.update_inplace(x * 10)
     session.run_with_iobinding(io_binding)
-    np.testing.assert_allclose(expected_y * 10, y_ortvalue.numpy(), rtol=1e-05, atol=1e-05)
+    assert_near(expected_y * 10, y_ortvalue.numpy(), "float: sums")
 
 
 def test_the_stream_of_set_providers(gpu: FakeDriver | None) -> None:

@@ -14,6 +14,7 @@ from sardonyx.base import errors
 from tests.cuda.test_ptx import GRAPHS
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CUDA = "CUDAExecutionProvider"
 _MISSING = cuda_is_missing()
@@ -65,8 +66,8 @@ def test_equals_the_processor(name: str) -> None:
     for feeds in FEEDS[name] * 2:
         for mine, theirs in zip(there.run(None, feeds), here.run(None, feeds), strict=True):
             assert mine.dtype == theirs.dtype
-            tolerance = 1e-3 if mine.dtype == np.float16 else 2e-6
-            np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+            like = "half: one rounding" if mine.dtype == np.float16 else "float: short sums"
+            assert_near(mine, theirs, like)
 
 
 @on_a_device

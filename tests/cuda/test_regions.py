@@ -13,6 +13,7 @@ import sardonyx as ort
 from sardonyx.base import errors
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CUDA = "CUDAExecutionProvider"
 _random = np.random.default_rng(5)
@@ -95,7 +96,7 @@ def _check(found: Any, wanted: Any) -> None:
         if theirs.dtype == object:
             assert mine.tolist() == theirs.tolist()
         else:
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+            assert_near(mine, theirs, "float: sums")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -18,6 +18,7 @@ from sardonyx.passes.pipeline import optimise
 from tests.support.emulated import Emulated
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(3)
 
@@ -68,8 +69,8 @@ def test_equals_what_the_processor_computes(name: str) -> None:
     x = _random.standard_normal(shape).astype(np.float16 if "half" in name else np.float32)
     (found,) = emulated.run({"x": x})
     (expected,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    tolerance = 1e-2 if "half" in name else 1e-5
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    like = "half: layers" if "half" in name else "float: sums"
+    assert_near(found, expected, like)
     (program,) = (p for p in emulated.compiled.programs() if p.name.startswith("rows"))
     stores = [x for x in to_text(program).splitlines() if x.strip().startswith("store")]
     assert not count or len(stores) == count

@@ -8,6 +8,7 @@ import pytest
 import sardonyx
 from tests.ops.onnx.test_convolution import plain
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(3)
 
@@ -81,9 +82,7 @@ def test_values(name):
         (found,) = session.run(None, {"x": x})
         wanted = _wanted(x, weights, case)
         assert found.shape == wanted.shape
-        np.testing.assert_allclose(
-            found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max(initial=1)
-        )
+        assert_near(found, wanted, "float: shifted sums")
 
 
 def test_picture_of_bytes():
@@ -105,4 +104,4 @@ def test_picture_of_bytes():
     planes = x.transpose(0, 3, 1, 2).astype(np.float32) - weights["mean"]
     case = (3, 16, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 1)
     wanted = np.maximum(_wanted(planes, {**weights, "b": np.zeros(16)}, case), 0)
-    np.testing.assert_allclose(np.maximum(found, 0), wanted, rtol=1e-5, atol=1e-3)
+    assert_near(np.maximum(found, 0), wanted, "float: codes times scales")

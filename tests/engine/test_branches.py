@@ -13,6 +13,9 @@ from sardonyx.base.errors import InvalidArgument
 from sardonyx.plan.steps import Together
 from tests.support.session import model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(5)
 
 

@@ -8,6 +8,7 @@ import pytest
 import sardonyx
 from sardonyx.compiler.stages import stage_text
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(37)
 _TYPES = {"float": np.float32, "double": np.float64, "uint8": np.uint8, "float16": np.float16}
@@ -63,7 +64,7 @@ def test_what_is_made_of_a_join(use: str) -> None:
     a, b = (_array(_HEADS, n, _WIDTH, kind=np.float32) / 50 for n in (5, 2))
     (got,) = session.run(None, {"a": a, "b": b})
     want = expected(np.concatenate([a, b], 1).astype(np.float64))
-    np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+    assert_near(got, want, "float: short sums")
 
 
 @pytest.mark.parametrize("parts", [2, 3])

@@ -10,6 +10,7 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.oracle import Oracle
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 RNG = np.random.default_rng(11)
 BOTH = (np.complex64, np.complex128)
@@ -106,8 +107,8 @@ def test_operators_that_take_complex_tensors(case, dtype):
     want = ReferenceEvaluator(model).run(None, feeds)
     for mine, theirs, oracle in zip(got, want, Oracle(model).run(feeds), strict=True):
         assert mine.dtype == np.asarray(theirs).dtype
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
-        np.testing.assert_allclose(mine, oracle, rtol=1e-6)
+        assert_near(mine, theirs, "float: one operation")
+        assert_near(mine, oracle, "float: one operation")
 
 
 IMAGE = numbers(1, 1, 4, 5)
@@ -136,7 +137,7 @@ def test_linear_operators_treat_the_parts_alike(case, dtype):
     for part in (inputs[0].real, inputs[0].imag):
         plain, fed = one_node(op_type, [part, *inputs[1:]], constants, attributes, opset)
         parts.append(ReferenceEvaluator(plain).run(None, fed)[0])
-    np.testing.assert_allclose(got, parts[0] + 1j * parts[1], rtol=1e-5, atol=1e-5)
+    assert_near(got, parts[0] + 1j * parts[1], "float: sums")
 
 
 @pytest.mark.parametrize("dtype", BOTH)

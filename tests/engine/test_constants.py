@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper
 
 import sardonyx
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 RNG = np.random.default_rng(5)
 TABLE = RNG.standard_normal((4, 6)).astype(np.float32)
@@ -37,7 +38,7 @@ def test_reduction_of_constants_whose_elements_meet_a_feed() -> None:
     total, product = _run(nodes, constants, x, ["sum", "product"])
     normal = TABLE - TABLE.mean(1, keepdims=True)
     normal /= np.sqrt((normal**2).mean(1, keepdims=True))
-    np.testing.assert_allclose(total, x + normal, rtol=1e-5, atol=1e-5)
+    assert_near(total, x + normal, "float: sums")
     assert product.tolist() == [[np.arange(1, 5) @ TABLE.argmin(1)]]
 
 
@@ -52,7 +53,7 @@ def test_constant_invocation_of_which_one_result_is_given_out() -> None:
     values, product = _run(nodes, constants, x, ["values", "product"])
     order = np.argsort(-TABLE, 1)[:, :2]
     np.testing.assert_array_equal(values, np.take_along_axis(TABLE, order, 1))
-    np.testing.assert_allclose(product, x @ order.astype(np.float32), rtol=1e-5, atol=1e-5)
+    assert_near(product, x @ order.astype(np.float32), "float: sums")
 
 
 def test_constant_product_that_is_added_to_a_feed() -> None:
@@ -63,7 +64,7 @@ def test_constant_product_that_is_added_to_a_feed() -> None:
     column = np.arange(6, dtype=np.float32).reshape(6, 1)
     x = RNG.standard_normal((4, 1)).astype(np.float32)
     (total,) = _run(nodes, {"table": TABLE, "column": column}, x, ["sum"])
-    np.testing.assert_allclose(total, x + TABLE @ column, rtol=1e-5, atol=1e-5)
+    assert_near(total, x + TABLE @ column, "float: sums")
 
 
 @pytest.mark.parametrize("limit", [0, 2, 4])

@@ -12,6 +12,10 @@ import sardonyx
 from sardonyx.base import errors
 from sardonyx.base.errors import Fail
 from tests.support.session import check, model_of
+from tests.support.tolerances import assert_near
+
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
 
 _random = np.random.default_rng(4)
 _WEIGHTS = {"w": _random.standard_normal((4, 4)).astype(np.float32) / 2, "axis": np.array([0])}
@@ -336,7 +340,7 @@ def test_control_flow(name):
     session = sardonyx.InferenceSession(model.SerializeToString())
     for feed in feeds:
         for got, want in zip(session.run(None, feed), BY_HAND[name](feed), strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+            assert_near(got, want, "float: functions near zero")
 
 
 def test_nothing_happens_in_a_loop_of_no_iterations():
@@ -437,7 +441,7 @@ def test_a_branch_that_cannot_run_ends_the_run_that_takes_it():
             with pytest.raises(Exception, match="then_branch cannot be taken.*MatMul"):
                 session.run(None, feeds)
         else:
-            np.testing.assert_allclose(session.run(None, feeds)[0], x * (k + 1), rtol=1e-5)
+            assert_near(session.run(None, feeds)[0], x * (k + 1), "float: functions")
 
 
 def test_slices_of_different_sizes_are_refused() -> None:

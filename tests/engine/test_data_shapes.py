@@ -11,6 +11,9 @@ import sardonyx
 from sardonyx.llvm import compile
 from tests.support.session import check, model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(3)
 
 

@@ -10,6 +10,7 @@ import pytest
 import sardonyx
 from sardonyx.kernel.matmul.contraction_schedule import DEEP, is_deep
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(12)
 
@@ -26,8 +27,9 @@ def _check(model: Any, feeds: dict[str, Any], wanted: Any, depth: int) -> None:
         options.intra_op_num_threads = threads
         session = sardonyx.InferenceSession(model.SerializeToString(), options)
         found.append(session.run(None, feeds)[0])
-    near = 1e-12 if wanted.dtype == found[0].dtype == np.float64 else 2e-6
-    np.testing.assert_allclose(found[0], wanted, rtol=0, atol=near * depth**0.5)
+    is_double = wanted.dtype == found[0].dtype == np.float64
+    like = "double: deep sums" if is_double else "float: deep sums"
+    assert_near(found[0], wanted, like, terms=depth)
     np.testing.assert_array_equal(found[0], found[1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
@@ -12,6 +11,10 @@ import sardonyx
 from tests.engine import test_control, test_data_shapes
 from tests.support.oracle import Oracle
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
+
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
 
 _CASES: dict[str, tuple[onnx.ModelProto, list[dict[str, Any]]]] = {
     **{
@@ -44,4 +47,4 @@ def test_evaluator_is_runs(name: str) -> None:
             for mine, theirs in zip(session.run(None, dict(feed)), want, strict=True):
                 assert mine.dtype == theirs.dtype
                 assert mine.shape == theirs.shape, fused
-                np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
+                assert_near(mine, theirs, "float: products")

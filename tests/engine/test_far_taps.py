@@ -13,6 +13,7 @@ from sardonyx.compiler.options import EngineOptions
 from sardonyx.kernel.matmul.left_rows import LeftRows
 from tests.ops.onnx.test_convolution import plain
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(8)
 
@@ -72,7 +73,7 @@ def test_values_and_the_same_bits_however_rows_are_shared(name: str, is_known: b
             # Alone, an image's rows are in other tiles.
             alone = [session.run(None, {"x": x[k : k + 1]})[0] for k in range(3)]
             results.append(np.concatenate(alone))
-        np.testing.assert_allclose(results[0], _wanted(x, w, case), rtol=2e-5, atol=2e-4)
+        assert_near(results[0], _wanted(x, w, case), "float: wide sums")
         for other in results[1:]:
             np.testing.assert_array_equal(other, results[0])
 

@@ -24,6 +24,7 @@ from sardonyx.plan.swap_operands import with_long_columns, with_whole_image
 from sardonyx.tensor.traverse import loads_of
 from tests.ops.onnx.test_convolution import plain
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(9)
 
@@ -86,7 +87,7 @@ def test_values_and_the_same_bits_however_work_is_shared(name: str, is_known: bo
             results.append(session.run(None, {"x": x})[0])
             alone = [session.run(None, {"x": x[k : k + 1]})[0] for k in range(3)]
             results.append(np.concatenate(alone))
-        np.testing.assert_allclose(results[0], _wanted(x, weights, case), rtol=2e-5, atol=2e-5)
+        assert_near(results[0], _wanted(x, weights, case), "float: products")
         for other in results[1:]:
             np.testing.assert_array_equal(other, results[0])
 
@@ -99,8 +100,8 @@ def test_other_types(name: str, kind: str, dtype: Any) -> None:
     session = sardonyx.InferenceSession(model_of(_text(case, size, kind), weights))
     x = _random.standard_normal((2, case[0], *size)).astype(dtype)
     (y,) = session.run(None, {"x": x})
-    near = 2e-3 if dtype is np.float16 else 1e-12
-    np.testing.assert_allclose(y, _wanted(x, weights, case), rtol=near, atol=5 * near)
+    like = "half: sums of images" if dtype is np.float16 else "double: sums of images"
+    assert_near(y, _wanted(x, weights, case), like)
 
 
 def test_nothing() -> None:
@@ -123,7 +124,7 @@ def test_image_is_as_it_was_between_two_of_few_filters() -> None:
     how: dict[str, Any] = {"pads": (5, 5), "dilations": (5,)}
     a = plain(x.astype(np.float64), w, **how)
     wanted = plain(np.where(a < 0, 0.01 * a, a), w, **how) + x
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=2e-5, atol=2e-5)
+    assert_near(session.run(None, {"x": x})[0], wanted, "float: products")
     assert "copies of layout: none" in session.explain()
 
 

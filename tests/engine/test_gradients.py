@@ -7,6 +7,10 @@ import pytest
 import sardonyx
 from sardonyx.base.errors import InvalidGraph, NotImplemented
 from tests.support.ops import check_op
+from tests.support.tolerances import assert_near
+
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
 
 TRAINING = "ai.onnx.preview.training"
 HEAD = f'<ir_version: 8, opset_import: ["" : 18, "{TRAINING}" : 1]>'
@@ -52,7 +56,7 @@ def check_gradients(body, shapes, feeds, kinds=None, extra=""):
                 moved[at] += sign
                 sums.append(session.run(["y"], {**feeds, name: moved})[0].sum())
             expected[at] = (sums[0] - sums[1]) / (2 * step)
-        np.testing.assert_allclose(gradient, expected, rtol=2e-5, atol=2e-6, err_msg=name)
+        assert_near(gradient, expected, "float: derivatives", err_msg=name)
 
 
 SMOOTH = (
@@ -295,8 +299,8 @@ def test_sizes_that_only_a_run_knows():
         x = np.random.default_rng(6).standard_normal((rows, 4))
         slope = 1 - np.tanh(x @ z) ** 2
         _, dx, dz = session.run(None, {"x": x, "z": z})
-        np.testing.assert_allclose(dx, slope @ z.T, rtol=1e-10)
-        np.testing.assert_allclose(dz, x.T @ slope, rtol=1e-10)
+        assert_near(dx, slope @ z.T, "double: derivatives")
+        assert_near(dz, x.T @ slope, "double: derivatives")
 
 
 def test_the_second_derivative_at_another_place():
@@ -322,7 +326,7 @@ def test_a_value_on_the_way_is_independent_if_it_is_named():
     x = np.array([0.5, 2], np.float32)
     dh, dx = session.run(None, {"x": x})
     np.testing.assert_allclose(dh, x)
-    np.testing.assert_allclose(dx, np.exp(x), rtol=1e-6)
+    assert_near(dx, np.exp(x), "float: one operation")
 
 
 X = np.array([0.5, 2, 3], np.float32)
@@ -389,7 +393,7 @@ def test_places_of_what_is_named(place):
         f" float[3] u = {{1, 2, 3}}, int64[1] n = {{3}}> {{ {body} }} {function}"
     )
     (found,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": X, "k": k})
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert_near(found, expected, "float: functions")
 
 
 def test_half_floats():
@@ -404,8 +408,8 @@ def test_half_floats():
     e = np.exp(x.astype(float) @ w.astype(float))
     p = e / e.sum(1, keepdims=True)
     dv = p * (2 * p - (2 * p * p).sum(1, keepdims=True))
-    np.testing.assert_allclose(dx.astype(float), dv @ w.T.astype(float), rtol=2e-2, atol=2e-3)
-    np.testing.assert_allclose(dw.astype(float), x.T.astype(float) @ dv, rtol=2e-2, atol=2e-3)
+    assert_near(dx.astype(float), dv @ w.T.astype(float), "half: differences")
+    assert_near(dw.astype(float), x.T.astype(float) @ dv, "half: differences")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,10 @@ import pytest
 
 import sardonyx
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
+
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
 
 _random = np.random.default_rng(29)
 #: Stands before and behind each table: no index of anything here.
@@ -62,7 +66,7 @@ def test_joins_of_gathers(axis: int, shape: tuple[int, int], kind: str) -> None:
         => (float[P,Q] y) <int64[{sizes[1]}] e = {{{numbers}}}> {{
         {_JOINED.format(axis=axis)} {last} }}"""
     feeds = {"x": x} | {f"t{k}": _between(table) for k, table in enumerate(tables)}
-    np.testing.assert_allclose(_run(text, feeds), want, rtol=2e-6)
+    assert_near(_run(text, feeds), want, "float: normalised")
 
 
 @pytest.mark.parametrize("rows", [3, 40])

@@ -9,6 +9,9 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 #: (size, type of y, constants, nodes): y is made of elements at `i`, int64[K], of an axis of that
 #: size, along which all elements are equal.
 ALIKE: dict[str, tuple[int, str, str, str]] = {
@@ -194,8 +197,13 @@ QUOTIENTS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("level", ["ORT_ENABLE_ALL", "ORT_DISABLE_ALL"])
-@pytest.mark.parametrize("quotient", QUOTIENTS)
+@pytest.mark.parametrize(
+    ("quotient", "level"),
+    [
+        *((quotient, "ORT_ENABLE_ALL") for quotient in QUOTIENTS),
+        ("what is gathered at a remainder", "ORT_DISABLE_ALL"),
+    ],
+)
 @pytest.mark.parametrize("case", UNDECIDED)
 def test_a_divisor_that_decides_nothing_is_checked(case: str, quotient: str, level: str) -> None:
     kind, constants, nodes = UNDECIDED[case]

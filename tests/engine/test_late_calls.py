@@ -11,6 +11,9 @@ from onnx import helper
 
 import sardonyx
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 ML = "ai.onnx.ml"
 FLOAT = onnx.TensorProto.FLOAT
 

@@ -5,6 +5,10 @@ import pytest
 
 from sardonyx.base.errors import InvalidGraph
 from tests.support.ml import assert_same, run_ml
+from tests.support.tolerances import assert_near
+
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
 
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((9, 5)).astype(np.float32)
@@ -53,7 +57,7 @@ def test_linear_regressor(dtype, targets):
     got = run_ml("LinearRegressor", [x], targets=targets, coefficients=w.reshape(-1), intercepts=c)[
         0
     ]
-    assert_same(got, (x @ w.T + c).astype(np.float32), 1e-4)
+    assert_same(got, (x @ w.T + c).astype(np.float32), "float: sums that cancel")
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -67,7 +71,7 @@ def test_transforms_of_several_classes(name):
         classlabels_ints=[5, -7, 9], post_transform=name,
     )  # fmt: skip
     assert_same(label, np.array([5, -7, 9])[scores.argmax(1)])
-    assert_same(got, transform(scores, name).astype(np.float32), 1e-4)
+    assert_same(got, transform(scores, name).astype(np.float32), "float: sums that cancel")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,11 @@ def test_two_classes_with_one_row_of_coefficients(dtype, name):
     )  # fmt: skip
     first = 1 - score if name in ("NONE", "PROBIT") else -score
     assert_same(label, np.where(score > 0, 8, 3))
-    assert_same(got, transform(np.stack([first, score], 1), name).astype(np.float32), 1e-4)
+    assert_same(
+        got,
+        transform(np.stack([first, score], 1), name).astype(np.float32),
+        "float: sums that cancel",
+    )
 
 
 # -- support vector machines ------------------------------------------------------------------
@@ -112,7 +120,7 @@ def test_svm_regressor(kind, dtype, one_class, count):
         "SVMRegressor", [x], kernel_type=kind, kernel_params=PARAMETERS, n_supports=count,
         support_vectors=v.reshape(-1), coefficients=a, rho=[0.75], one_class=one_class,
     )[0]  # fmt: skip
-    assert_same(got, want[:, None].astype(np.float32), 1e-4)
+    assert_same(got, want[:, None].astype(np.float32), "float: sums that cancel")
 
 
 def test_gaussian_kernel_far_from_the_origin():
@@ -123,7 +131,7 @@ def test_gaussian_kernel_far_from_the_origin():
         "SVMRegressor", [x], kernel_type="RBF", kernel_params=PARAMETERS, n_supports=7,
         support_vectors=v.reshape(-1), coefficients=a, rho=[0.0],
     )[0]  # fmt: skip
-    assert_same(got, want[:, None].astype(np.float32), 1e-4)
+    assert_same(got, want[:, None].astype(np.float32), "float: sums that cancel")
 
 
 def test_svm_regressor_without_vectors():
@@ -184,11 +192,15 @@ def test_svm_classifier(kind, counts, probabilities):
     assert_same(label, votes.argmax(1) * 10)
     if probabilities:
         # The iteration stops at 0.005 / classes.
-        assert_same(got, coupled(decisions, a, b, classes).astype(np.float32), 5e-3)
-        np.testing.assert_allclose(got.sum(1), 1, atol=1e-5)
+        assert_same(
+            got,
+            coupled(decisions, a, b, classes).astype(np.float32),
+            "float: coupled probabilities",
+        )
+        assert_near(got.sum(1), 1, "float: scores")
     else:
         want = np.concatenate([-decisions, decisions], 1) if pairs == 1 else decisions
-        assert_same(got, want.astype(np.float32), 2e-4)
+        assert_same(got, want.astype(np.float32), "float: many steps")
 
 
 def test_svm_classifier_without_vectors():

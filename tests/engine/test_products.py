@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from sardonyx.plan.plan import Command
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(9)
 
@@ -87,9 +88,9 @@ def test_weights_that_the_graph_fills() -> None:
         y, z = session.run(None, {"x": x})
         padded = np.pad(x.astype(np.float64).sum(1), ((0, 0), (1, 1), (1, 1)))
         box = sum(padded[:, i : i + height, j : j + 32] for i in range(3) for j in range(3))
-        np.testing.assert_allclose(y, np.broadcast_to(0.5 * box, (1, 24, height, 32)), atol=1e-4)
+        assert_near(y, np.broadcast_to(0.5 * box, (1, 24, height, 32)), "float: outputs of layers")
         want = np.broadcast_to(-2 * x.astype(np.float64).sum(-1, keepdims=True), z.shape)
-        np.testing.assert_allclose(z, want, atol=1e-4)
+        assert_near(z, want, "float: outputs of layers")
     kernels = [c.kernel for c in session._engine.executable.plan.commands if isinstance(c, Command)]
     assert [name.split("_")[0] for name in kernels].count("product") == 2
 

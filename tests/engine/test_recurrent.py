@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 
 import sardonyx
 from sardonyx.base.errors import InvalidArgument, InvalidGraph, NotImplemented
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(8)
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -193,7 +194,7 @@ def test_against_the_equations(op_type, attributes, optional):
     for got, want in zip(session.run(None, feeds), _expected(op_type, chosen, attributes),
                          strict=True):  # fmt: skip
         assert got.dtype == np.float32
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        assert_near(got, want, "float: functions near zero")
 
 
 @pytest.mark.parametrize("op_type", _GATES)
@@ -203,10 +204,10 @@ def test_other_types(op_type, dtype):
     chosen = {k: arrays[k] for k in ("x", "w", "r", "b", "initial_h")}
     model = _model(op_type, chosen, {}, {"hidden_size": 8}).SerializeToString()
     got = sardonyx.InferenceSession(model).run(None, chosen)
-    tolerance = 3e-3 if dtype == np.float16 else 1e-12
+    like = "half: three roundings" if dtype == np.float16 else "double: sums"
     for mine, want in zip(got, _expected(op_type, chosen, {}), strict=True):
         assert mine.dtype == dtype
-        np.testing.assert_allclose(mine, want, rtol=tolerance, atol=tolerance)
+        assert_near(mine, want, like)
 
 
 @pytest.mark.parametrize("op_type", _GATES)
@@ -221,7 +222,7 @@ def test_lengths_and_batches_change_in_one_session(op_type):
         want = _expected(op_type, {"x": x, **fixed}, attributes)
         for mine, theirs in zip(session.run(None, {"x": x}), want, strict=True):
             assert mine.shape == theirs.shape
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+            assert_near(mine, theirs, "float: sums")
 
 
 #: What is wrong, changes of arrays, attributes, the error, words of it.
@@ -271,4 +272,4 @@ def test_lengths_beyond_all_steps_are_refused(op_type, direction):
         with pytest.raises(InvalidArgument, match=f"{op_type}_0.*out of range"):
             session.run(None, fed | {"sequence_lens": np.array([5, wrong, 2], np.int32)})
         for mine, theirs in zip(session.run(None, fed), want, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+            assert_near(mine, theirs, "float: sums")

@@ -11,6 +11,10 @@ from onnx import TensorProto, helper
 
 import sardonyx
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
+
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
 
 
 def test_pixels_of_a_strided_window_become_rows() -> None:
@@ -34,7 +38,7 @@ def test_pixels_of_a_strided_window_become_rows() -> None:
         x = random.standard_normal((1, 4, height, width)).astype(np.float32)
         rows = x[:, :, ::2, ::2].reshape(1, 4, -1).transpose(0, 2, 1)
         (y,) = session.run(None, {"x": x})
-        np.testing.assert_allclose(y, 1 / (1 + np.exp(-rows)), rtol=1e-5)
+        assert_near(y, 1 / (1 + np.exp(-rows)), "float: functions")
 
 
 @pytest.mark.parametrize("batch, channels, height", [(2, 2, 4), (1, 4, 4), (4, 1, 8), (2, 4, 8)])
@@ -77,7 +81,7 @@ def test_rows_normalised_and_put_in_one_column(shape: tuple[int, ...]) -> None:
     x = feeds["x"].astype(np.float64)
     centred = x - x.mean(-1, keepdims=True)
     want = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * feeds["s"] + feeds["b"]
-    np.testing.assert_allclose(got, want.reshape(-1, 1), rtol=1e-4, atol=1e-5)
+    assert_near(got, want.reshape(-1, 1), "float: layers near zero")
 
 
 @pytest.mark.parametrize("count", [4, 12])

@@ -10,6 +10,10 @@ import pytest
 import sardonyx
 from sardonyx.base.errors import SardonyxError
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
+
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
 
 _random = np.random.default_rng(8)
 _W = (_random.standard_normal((3, 3)) / 2).astype(np.float32)
@@ -60,8 +64,8 @@ def test_batches(lengths: bool, directions: tuple[int, int]) -> None:
         got = session.run(None, feeds)
         references = zip(_expected(feeds, directions), peer.run(None, feeds), strict=True)
         for mine, (exact, theirs) in zip(got, references, strict=True):
-            np.testing.assert_allclose(mine, exact, rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+            assert_near(mine, exact, "float: functions near zero")
+            assert_near(mine, theirs, "float: functions near zero")
 
 
 def test_sequences_without_steps_keep_their_state() -> None:
@@ -85,4 +89,4 @@ def test_lengths_that_are_refused(directions: tuple[int, int], bad: int) -> None
         session.run(None, {**feeds, "n": np.array([2, bad])})
     right = {**feeds, "n": np.array([4, 3])}
     for mine, theirs in zip(session.run(None, right), _expected(right, directions), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+        assert_near(mine, theirs, "float: functions near zero")

@@ -11,6 +11,9 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import check, model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 
 def ones(*shape: int) -> Any:
     return np.ones(shape, np.float32)

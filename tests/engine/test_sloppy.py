@@ -16,6 +16,7 @@ from onnx import numpy_helper
 import sardonyx
 from sardonyx.base import errors, knobs
 from tests.engine.sloppy_models import INFO, REFUSED, TAKEN, X, Y, changed
+from tests.support.tolerances import assert_near
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -31,7 +32,7 @@ def test_taken(name: str) -> None:
     for mine, theirs in zip(got, wanted, strict=True):
         assert mine.dtype == np.float32
         assert mine.shape == np.shape(theirs)
-        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+        assert_near(mine, theirs, "float: one operation")
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -9,6 +9,7 @@ import pytest
 
 import sardonyx
 from tests.engine.networks import Net
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(11)
 
@@ -88,7 +89,7 @@ def test_scatter_elements(reduction: str) -> None:
     for place in np.ndindex(*at.shape):
         target = (place[0], at[place] % 6)
         want[target] = reduce[reduction](want[target], u[place])
-    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert_near(got, want, "float: one operation")
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -104,6 +105,6 @@ def test_scatter_nd_and_its_bounds(depth: int) -> None:
     want = x.copy()
     for k, place in enumerate(at):
         want[tuple(place)] += u[k]
-    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert_near(got, want, "float: one operation")
     with pytest.raises(RuntimeError, match="index 9 is out of range"):
         _run(n, inputs, [name], {"x": x, "at": np.full_like(at, 9), "u": u})

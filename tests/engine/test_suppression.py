@@ -10,6 +10,9 @@ import pytest
 import sardonyx
 from tests.support.session import model_of
 
+#: About graphs and plans, which no target changes.
+pytestmark = pytest.mark.once
+
 _random = np.random.default_rng(14)
 
 

@@ -32,10 +32,17 @@ def _orders(rank: int) -> list[tuple[int, ...]]:
     return list(itertools.permutations(range(rank)))
 
 
+#: The last axis stays, changes place with another one, or goes to the front.
+_SOME_ORDERS = [(1, 0), (2, 1, 0, 3), (0, 1, 3, 2), (0, 2, 3, 1), (3, 0, 1, 2), (3, 2, 1, 0)]
+
+
 @pytest.mark.parametrize("name", _TYPES)
 def test_every_order(name: str) -> None:
+    """All of them for elements of four bytes; the others' squares differ in their sizes alone."""
     for rank in (2, 4):
         for order in _orders(rank):
+            if name != "float" and order not in _SOME_ORDERS:
+                continue
             dims = ",".join("ABCD"[:rank])
             text = f"({name}[{dims}] x) => ({name}[{','.join('ABCD'[k] for k in order)}] y)"
             session = _session(

@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 #: About what no target changes.
 pytestmark = pytest.mark.once
@@ -105,7 +106,7 @@ def test_runs_at_every_rank(name: str, model: onnx.ModelProto, feeds: list[dict[
         for mine, theirs in zip(session.run(None, feed), reference.run(None, feed), strict=True):
             assert mine.shape == np.shape(theirs)
             assert mine.dtype == np.asarray(theirs).dtype
-            np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
+            assert_near(mine, theirs, "float: products")
 
 
 def test_the_face() -> None:

@@ -12,6 +12,7 @@ from sardonyx.tensor.elementwise import constant
 from sardonyx.tensor.tensor import buffer
 from tests.support.kernels import Kernels, targets
 from tests.support.plans import executable, kept_plan
+from tests.support.tolerances import assert_near
 
 #: Goes through the targets by itself.
 pytestmark = pytest.mark.once
@@ -102,7 +103,7 @@ def test_what_several_calls_need_is_packed_once(target, case):
     assert kernels.fault[0] == 0
     old, want = (in_numpy(*x.astype(np.float64)) for x in (first, second))
     want[0, : 2 * rows, :columns] = old[0, : 2 * rows, :columns]
-    np.testing.assert_allclose(result, want, rtol=2e-5, atol=1e-5)
+    assert_near(result, want, "float: kept results")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

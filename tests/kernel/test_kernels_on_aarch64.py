@@ -23,6 +23,7 @@ from sardonyx.tensor import language as t
 from sardonyx.tensor.evaluate import evaluate
 from sardonyx.tensor.tensor import Buffer, Tensor, buffer
 from tests.support import foreign
+from tests.support.tolerances import assert_near
 
 NEON = target_for("neon", Machine("aarch64", frozenset(), Caches()))
 N, S = sizes.symbol("N"), sizes.symbol("S")
@@ -111,4 +112,4 @@ def test_equals_evaluator(name: str, tmp_path: Path) -> None:
         assert _run(invocation, arrays, tmp_path) == 0
     got = arrays[compiled.invocations[-1].writes[-1]]
     want = evaluate(output, feeds, SYMBOLS, double=True)
-    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+    assert_near(got, want, "float: derivatives")

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -123,9 +124,9 @@ def test_one_plan_serves_masks_of_all_lengths(
         for lengths in LENGTHS:
             given = feeds(kind, "B,1,S,", lengths, extra)
             (got,) = session.run(None, given)
-            np.testing.assert_allclose(got, expected(given), rtol=1e-5, atol=2e-6)
+            assert_near(got, expected(given), "float: masked attention")
             (other,) = reference.run(None, given)
-            np.testing.assert_allclose(got, other, rtol=1e-4, atol=1e-5)
+            assert_near(got, other, "float: layers near zero")
     assert "plan is compiled" not in caplog.text
 
 
@@ -134,9 +135,7 @@ def test_masks_that_broadcast(front: str) -> None:
     session = sardonyx.InferenceSession(model(25, "bool", front).SerializeToString())
     for lengths in LENGTHS[:3]:
         given = feeds("bool", front, lengths)
-        np.testing.assert_allclose(
-            session.run(None, given)[0], expected(given), rtol=1e-5, atol=2e-6
-        )
+        assert_near(session.run(None, given)[0], expected(given), "float: masked attention")
 
 
 #: What is known when the session is made: sizes of keys and mask, the type of its elements.
@@ -154,7 +153,7 @@ def test_one_length_may_be_known(keys: str, width: str, kind: str) -> None:
     for length in (4, 9) if width in ("E", "T") else (int(width),):
         given = feeds(kind, "S,", (5, 9, length))
         (got,) = session.run(None, given)
-        np.testing.assert_allclose(got, expected(given, causal=True), rtol=1e-5, atol=2e-6)
+        assert_near(got, expected(given, causal=True), "float: masked attention")
 
 
 @pytest.mark.parametrize("kind", ["float", "bool"])

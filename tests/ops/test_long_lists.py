@@ -15,7 +15,7 @@ from tests.support.session import model_of
 #: About what no target changes.
 pytestmark = pytest.mark.once
 
-MANY = 130
+MANY = 70
 LENGTHS = np.arange(MANY) % 3
 FLAT = "m = Constant<value_ints = [-1]>() f = Reshape(s, m)"
 

@@ -9,6 +9,7 @@ import sardonyx
 from sardonyx.loader.load import load
 from sardonyx.passes.pipeline import PassLook, optimise
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(21)
 
@@ -212,7 +213,7 @@ def test_sums_are_of_small_images(name: str) -> None:
     got = _run(model, feeds)
     assert got.dtype == want.dtype
     scale = np.abs(want).max()
-    np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=2e-6)
+    assert_near(got / scale, want / scale, "float: values of a grid")
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -222,10 +223,8 @@ def test_everything_else_is_left(name: str) -> None:
     assert _summing(model) == _summing(model, "mix channels before resizing")
     feeds = _feeds(inputs, shapes)
     want, got = (_run(model, feeds, without) for without in ([], None))
-    atol = 2e-2 if want.dtype == np.float16 else 1e-5
-    np.testing.assert_allclose(
-        got, want, rtol=1e-2 if want.dtype == np.float16 else 1e-4, atol=atol
-    )
+    is_half = want.dtype == np.float16
+    assert_near(got, want, "half: layers near zero" if is_half else "float: layers near zero")
 
 
 def test_sizes_of_a_run() -> None:
@@ -237,4 +236,4 @@ def test_sizes_of_a_run() -> None:
         feeds = {"a": _w(2, 3, 4, 5), "t": np.array(shape)}
         want, got = (_run(model, feeds, without) for without in ([], None))
         assert got.shape == (2, 3, *shape[2:])
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        assert_near(got, want, "float: sums")

@@ -16,6 +16,7 @@ from sardonyx.ir.graph import Graph
 from sardonyx.loader.load import load
 from sardonyx.passes import infer
 from sardonyx.passes.pipeline import PassLook, optimise
+from tests.support.tolerances import assert_near
 
 _random = np.random.default_rng(11)
 
@@ -35,7 +36,7 @@ def _optimised(model: onnx.ModelProto, level: int = 99) -> tuple[Graph, Counter[
 def _check(model: onnx.ModelProto, feeds: dict[str, Any]) -> None:
     got = sardonyx.InferenceSession(model.SerializeToString()).run(None, feeds)
     for mine, theirs in zip(got, ReferenceEvaluator(model).run(None, feeds), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
+        assert_near(mine, theirs, "float: products")
 
 
 #: Body, operators that are left. Inputs are `x: float[N,3,4]`.
@@ -183,8 +184,8 @@ def test_batch_norm_goes_into_weights(name):
     feeds = {"x": _random.standard_normal((2, 4, 9, 9)).astype(dtype)}
     got = sardonyx.InferenceSession(model.SerializeToString()).run(None, feeds)[0]
     want = ReferenceEvaluator(model).run(None, feeds)[0]
-    tolerance = 1e-2 if dtype == np.float16 else 2e-5
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+    like = "half: layers" if dtype == np.float16 else "float: products"
+    assert_near(got, want, like)
 
 
 def test_channels_of_a_transposed_conv_in_groups_are_on_no_axis_of_the_weights():
@@ -234,7 +235,7 @@ def test_batch_norm_of_doubles_has_the_epsilon_that_a_file_would_hold():
     x = np.arange(9.0).reshape(1, 1, 3, 3)
     (found,) = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     wanted = x * 1e-9 / np.sqrt(1e-9 + float(np.float32(1e-5)))
-    np.testing.assert_allclose(found[:, :1], wanted, rtol=1e-14)
+    assert_near(found[:, :1], wanted, "double: moments")
 
 
 _PADS = """

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.programs.packages import folder_of
+from tests.support.tolerances import assert_near
 from tests.wheels import prepare, signals
 from tests.wheels.fetch import Unreachable, fetch
 from tests.wheels.models import SILERO_VAD
@@ -45,7 +46,7 @@ def test_rapidocr() -> None:
     texts, scores = _answer("rapidocr", "read_text.py", prepare.DATA / "lines.png")
     assert texts == [text for text, _ in prepare.LINES]
     wanted = [0.99981, 0.99731, 0.99614, 0.99812, 0.99956, 0.99935]
-    np.testing.assert_allclose(scores, wanted, atol=5e-5)
+    assert_near(scores, wanted, "float: probabilities of programs")
 
 
 def test_ddddocr(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_magika(tmp_path: Path) -> None:
     assert [label for label, _ in found] == kinds
     # As in double precision; onnxruntime's are up to 2e-4 from these.
     scores = [0.999241, 0.954558, 0.950593, 0.952592]
-    np.testing.assert_allclose([score for _, score in found[:4]], scores, atol=2e-5)
+    assert_near([score for _, score in found[:4]], scores, "float: programs")
 
 
 def test_silero_vad(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sardonyx.quantization.blocks import blocks_of, pack
 from sardonyx.quantization.calibration_data import ListReader
 from tests.quantization.nets import NETS
 from tests.support import peer
+from tests.support.tolerances import assert_near
 
 other = peer.onnxruntime()
 if other is None:
@@ -163,4 +164,4 @@ def test_blocks_run_there(given: Any, tmp_path: Path) -> None:
     session = sardonyx.InferenceSession(tmp_path / "ours.onnx")
     got = [array for feed in test for array in session.run(None, feed)]
     for a, b in zip(outputs(tmp_path / "ours.onnx", test), got, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+        assert_near(a, b, "float: which result it is")

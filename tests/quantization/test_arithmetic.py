@@ -13,6 +13,7 @@ from sardonyx.quantization.arithmetic import (
     restricted_parameters,
     widened_for_bias,
 )
+from tests.support.tolerances import assert_near
 
 Q = QuantType
 
@@ -37,7 +38,7 @@ Q = QuantType
 )
 def test_a_range(low, high, type, options, scale, zero) -> None:
     found = parameters_of_range(np.float32(low), np.float32(high), type, **options)
-    np.testing.assert_allclose(found.scale, scale, rtol=1e-6)
+    assert_near(found.scale, scale, "float: one operation")
     assert int(found.zero_point) == zero
     assert found.scale.dtype == np.float32 and found.zero_point.dtype == type.dtype.numpy
 
@@ -48,7 +49,7 @@ def test_a_range(low, high, type, options, scale, zero) -> None:
 )
 def test_zero_points_that_are_restricted(low, high, scale, zero) -> None:
     found = restricted_parameters(low, high)
-    np.testing.assert_allclose(found.scale, scale, rtol=1e-6)
+    assert_near(found.scale, scale, "float: one operation")
     assert int(found.zero_point) == zero
 
 

@@ -11,6 +11,7 @@ import sardonyx as ort
 from sardonyx.base.errors import InvalidArgument, OutOfMemory
 from sardonyx.runtime.growable_values import GrownView, new_with_room
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 #: `sums` reads old rows and new ones; `twice` of the input comes behind `past`.
 TEXT = """g (float[B,2,P,4] past, float[B,2,S,4] x) => (float[B,2,T,4] present, float[B,2,4] sums) {
@@ -31,7 +32,7 @@ def _step(session: ort.InferenceSession, past: ort.OrtValue, x: Any) -> ort.OrtV
     present, sums = session.run_with_ort_values(None, {"past": past, "x": ort.OrtValue(x)})
     expected = np.concatenate([past.numpy(), 2 * x], 2)
     np.testing.assert_array_equal(present.numpy(), expected)
-    np.testing.assert_allclose(sums.numpy(), expected.sum(2), rtol=1e-5, atol=1e-5)
+    assert_near(sums.numpy(), expected.sum(2), "float: sums")
     return present
 
 

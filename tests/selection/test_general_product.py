@@ -128,7 +128,8 @@ def test_layers_of_one_width_of_panels_are_right(name):
         check(model, [{"z": weights(1, 8, 6, 6)}])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.once
+@pytest.mark.parametrize("target", ["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("name", ALIKE)
 def test_layers_of_one_width_of_panels_share_a_kernel(name, target):
     found = [texts_of(model, target) for model in of_one_structure(name)]

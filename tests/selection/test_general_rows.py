@@ -63,7 +63,8 @@ def kernels_of(model, kind, target):
     return [c.kernel for c in calls if c.kernel.startswith(kind)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.once
+@pytest.mark.parametrize("target", ["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("name", MODELS)
 def test_windows_that_differ_in_their_sizes_share_a_kernel(name, target):
     assert len(set(kernels_of(model(name), "rows", target))) == MODELS[name][3]
@@ -133,7 +134,8 @@ def test_maps_and_means_of_other_sizes_are_right(name):
     check(gated(pool, *images), [{"x": weights(2, 8, 32, 32)}])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.once
+@pytest.mark.parametrize("target", ["avx512", "avx2", "neon"])
 @pytest.mark.parametrize("name", GATED)
 def test_maps_and_means_of_other_sizes_share_kernels(name, target):
     pool, images, maps, pools = GATED[name]

@@ -9,6 +9,7 @@ from sardonyx.compiler.options import EngineOptions
 from sardonyx.plan.groups import Contraction, LoopNest
 from sardonyx.selection.selector import KernelSelector
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 #: Name -> text of a graph, shapes of its weights, of the feed; how many products, and how many
 #: other groups are built.
@@ -85,5 +86,5 @@ def test_layers_of_one_structure_are_formed_once(name, monkeypatch):
     (got,) = create_engine(model.SerializeToString(), EngineOptions(use_cache=False)).run(feeds)
     names = [i.name for i in model.graph.input if i.name not in made]
     (want,) = ReferenceEvaluator(model).run(None, dict(zip(names, feeds, strict=True)))
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert_near(got, want, "float: layers near zero")
     assert (selected.count(Contraction), selected.count(LoopNest)) == (products, others)

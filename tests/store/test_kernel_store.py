@@ -10,6 +10,7 @@ from sardonyx.store.cache import default_cache
 from sardonyx.store.kernel_store import KernelStore
 from sardonyx.store.layer_store import LayerStore
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 RNG = np.random.default_rng(0)
 
@@ -83,7 +84,7 @@ def check(name):
     model = model_of(text, {n: values(*shape) / 4 for n, shape in weights.items()}, 18)
     (got,) = create_engine(model.SerializeToString(), EngineOptions()).run([x])
     (want,) = ReferenceEvaluator(model).run(None, {"x": x})
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert_near(got, want, "float: layers")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -106,7 +107,7 @@ def test_products_of_other_sizes_are_known(counts):
         model = model_of(text.format(n=n, c=c, d=d), {"w": w})
         x = values(rows, c)
         (got,) = create_engine(model.SerializeToString(), EngineOptions()).run([x])
-        np.testing.assert_allclose(got, np.maximum(x @ w, 0), rtol=1e-4, atol=1e-4)
+        assert_near(got, np.maximum(x @ w, 0), "float: layers")
     assert counts[0][1] > 0
     assert [made for _, made in counts[1:]] == [0, 0]
 
@@ -118,7 +119,7 @@ def test_options_that_change_kernels_have_kernels_of_their_own(counts):
     engine = create_engine(model.SerializeToString(), EngineOptions(winograd=False))
     assert counts[-1][0] == 0
     (want,) = ReferenceEvaluator(model).run(None, {"x": x})
-    np.testing.assert_allclose(engine.run([x])[0], want, rtol=1e-4, atol=1e-4)
+    assert_near(engine.run([x])[0], want, "float: layers")
 
 
 def test_kernels_whose_code_is_gone_are_formed_again(counts, tmp_path):

@@ -15,6 +15,7 @@ from sardonyx.store.cache import Cache
 from sardonyx.store.machine_code import Units
 from sardonyx.targets.target import host_target
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 TARGET = host_target()
 
@@ -90,4 +91,4 @@ def test_a_session_leaves_llvm_to_other_processes(tmp_path, monkeypatch):
     x = np.ones((3, 16), np.float32)
     (y,) = engine.run([x])
     z = np.exp(x @ weights)
-    np.testing.assert_allclose(y, z / z.sum(1, keepdims=True), rtol=1e-5)
+    assert_near(y, z / z.sum(1, keepdims=True), "float: functions")

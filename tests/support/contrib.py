@@ -13,7 +13,7 @@ import sardonyx
 from tests.hostile.constants import folded
 from tests.support import peer
 from tests.support.mutants import BEYOND, mutants, refusal, wrong_attributes
-from tests.support.ops import TOLERANCES
+from tests.support.tolerances import OF_AN_OPERATOR, assert_near
 
 DOMAIN = "com.microsoft"
 #: Operators whose first case has been changed to what makes no sense.
@@ -56,7 +56,7 @@ def check_contrib(
     *,
     constants: Sequence[int] = (),
     engine: bool = True,
-    tolerance: float | None = None,
+    tolerance: str | None = None,
     step: int = 0,
     symbolic: bool = True,
 ) -> None:
@@ -69,7 +69,7 @@ def check_contrib(
         expected: Its outputs.
         constants: Inputs that are initializers.
         engine: Whether onnxruntime can run it, too, on a CPU.
-        tolerance: In place of the one of the type.
+        tolerance: A row of `tolerances.TABLE`, in place of the one of the type.
         symbolic: Whether sizes are symbols, or numbers.
         step: By how much integers may differ: rounding of nearly half a step.
     """
@@ -101,9 +101,7 @@ def check_contrib(
                  tolerance, step)  # fmt: skip
 
 
-def _compare(
-    got: Sequence[Any], expected: Sequence[Any], tolerance: float | None, step: int
-) -> None:
+def _compare(got: Sequence[Any], expected: Sequence[Any], tolerance: str | None, step: int) -> None:
     for mine, known in zip(got, expected, strict=True):
         if known is None:
             continue
@@ -112,7 +110,5 @@ def _compare(
         if mine.dtype.kind in "biu":
             assert np.abs(mine.astype(np.int64) - known.astype(np.int64)).max(initial=0) <= step
             continue
-        bound = TOLERANCES[mine.dtype.itemsize] if tolerance is None else tolerance
-        np.testing.assert_allclose(
-            mine.astype(np.float64), known.astype(np.float64), rtol=bound, atol=bound
-        )
+        like = OF_AN_OPERATOR[mine.dtype.itemsize] if tolerance is None else tolerance
+        assert_near(mine.astype(np.float64), known.astype(np.float64), like)

@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 import sardonyx
+from tests.support.tolerances import assert_near
 
 
 def ml_model(
@@ -42,12 +43,12 @@ def run_ml(
     return session.run(None, {f"x{k}": x for k, x in enumerate(arrays)})
 
 
-def assert_same(got: Any, want: Any, tolerance: float = 2e-5) -> None:
-    """Equal in type and shape, and in value up to a tolerance for floats."""
+def assert_same(got: Any, want: Any, tolerance: str = "float: products") -> None:
+    """Equal in type and shape, and in value as a row of tolerances says for floats."""
     want = np.asarray(want)
     assert got.dtype == want.dtype, (got.dtype, want.dtype)
     assert got.shape == want.shape, (got.shape, want.shape)
     if want.dtype.kind == "f":
-        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+        assert_near(got, want, tolerance)
     else:
         np.testing.assert_array_equal(got, want)

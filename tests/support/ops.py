@@ -16,9 +16,7 @@ from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.infer import infer
 from sardonyx.tensor.evaluate import SizesFound, evaluate_all
-
-#: Largest difference, relative to 1 + |expected|, by the width of the float type.
-TOLERANCES = {8: 2e-12, 4: 2e-5, 2: 4e-3, 1: 0.13}
+from tests.support.tolerances import OF_AN_OPERATOR, assert_near
 
 
 def one_node_model(
@@ -94,18 +92,16 @@ def run_model(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[np.ndarr
     return results
 
 
-def assert_close(actual: np.ndarray, expected: Any, tolerance: float | None = None) -> None:
-    """Equal in dtype and shape, and in value up to the tolerance of the type."""
+def assert_close(actual: np.ndarray, expected: Any, tolerance: str | None = None) -> None:
+    """Equal in dtype and shape, and in value as a row of tolerances says: that of the type."""
     expected = np.asarray(expected)
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     if actual.dtype.kind in "biu":
         np.testing.assert_array_equal(actual, expected)
         return
-    bound = TOLERANCES[actual.dtype.itemsize] if tolerance is None else tolerance
-    np.testing.assert_allclose(
-        actual.astype(np.float64), expected.astype(np.float64), rtol=bound, atol=bound
-    )
+    like = OF_AN_OPERATOR[actual.dtype.itemsize] if tolerance is None else tolerance
+    assert_near(actual.astype(np.float64), expected.astype(np.float64), like)
 
 
 def check_op(
@@ -118,7 +114,7 @@ def check_op(
     constants: Sequence[int] = (),
     domain: str = "",
     expected: Sequence[Any] | None = None,
-    tolerance: float | None = None,
+    tolerance: str | None = None,
     symbolic: bool | None = None,
 ) -> None:
     """Compare an operator with onnx's reference, or with `expected`.

@@ -11,6 +11,7 @@ from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import sardonyx
+from tests.support.tolerances import assert_near
 
 Feeds = Mapping[str, Any]
 
@@ -26,7 +27,7 @@ def model_of(
 
 
 def check(
-    model: onnx.ModelProto, feeds: Iterable[Feeds], *, tolerance: float = 2e-5
+    model: onnx.ModelProto, feeds: Iterable[Feeds], *, tolerance: str = "float: products"
 ) -> sardonyx.InferenceSession:
     """Compare every run with the reference: types, shapes, values; twice, from the cache too."""
     session = sardonyx.InferenceSession(model.SerializeToString())
@@ -38,5 +39,5 @@ def check(
             theirs = np.asarray(theirs)
             assert mine.dtype == theirs.dtype
             assert mine.shape == theirs.shape
-            np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+            assert_near(mine, theirs, tolerance)
     return session

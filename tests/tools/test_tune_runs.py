@@ -27,11 +27,13 @@ from sardonyx.cli.main import main
 from sardonyx.tools.tune import TuneOptions, tune
 from sardonyx.tools.tune.bench import Outside, ProcessBench
 from sardonyx.tools.tune.inputs import Facts, examine
+from sardonyx.tools.tune.options import DIMENSIONS
 from sardonyx.tools.tune.outcome import DEFAULT, Outcome
 from sardonyx.tools.tune.process import TrialFailed, WorkerProcess
 from sardonyx.tools.tune.results import write_settings
 from sardonyx.tools.tune.search import OutOfTime
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 from tests.wheels.fetch import Unreachable
 from tests.wheels.models import MODELS
 
@@ -262,7 +264,8 @@ OLIVE_TRIAL = {
 
 
 def test_a_real_run(model: str, capsys: Any) -> None:
-    arguments = ["tune", model, "--dim", "N=3", "--budget", "30", "--skip", "kernels,mode,blocks"]
+    arguments = ["tune", model, "--dim", "N=3", "--budget", "30"]
+    arguments += ["--skip", "kernels,mode,blocks,threads,winograd,layout,precision"]
     Path("tiny.tune").mkdir()
     Path("older.svg").write_text("older")
     os.link("older.svg", "tiny.tune/trials.svg")
@@ -293,9 +296,9 @@ def test_a_real_run(model: str, capsys: Any) -> None:
 
 
 def test_a_real_run_for_throughput(model: str) -> None:
-    skip = frozenset({"kernels", "mode", "blocks", "level", "threads", "binding"})
+    skip = frozenset(DIMENSIONS) - {"concurrency", "batch"}
     options = TuneOptions(
-        throughput=True, max_latency_ms=1000, max_batch=2, max_concurrency=2, budget_seconds=16,
+        throughput=True, max_latency_ms=1000, max_batch=2, max_concurrency=2, budget_seconds=10,
         skip=skip, dims={"N": 2},
     )  # fmt: skip
     found = tune(model, options, output="out")
@@ -493,4 +496,4 @@ def test_models_of_wheels(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     made.add_session_config_entry("session.settings_file", str(found.settings))
     got = sardonyx.InferenceSession("model.onnx", made).run(None, feeds)
     for a, b in zip(got, sardonyx.InferenceSession("model.onnx").run(None, feeds), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+        assert_near(a, b, "float: tuned")

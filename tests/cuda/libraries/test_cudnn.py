@@ -37,6 +37,7 @@ from tests.cuda.test_library_attention import _feeds as attention_feeds
 from tests.support.fake_cudnn import Cudnn
 from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _CONVOLUTIONS = [name for name, case in CASES.items() if "convolution" in case[3]]
 
@@ -59,15 +60,16 @@ def _engines(package: Cudnn, text: str, weights: Any, **options: Any) -> tuple[E
     model = model_of(text, weights, opset=17).SerializeToString()
     return (
         create_engine(model, EngineOptions(provider=provider, use_cache=False)),
-        create_engine(model, EngineOptions(use_cache=False)),
+        # Many tests compare with the same one: it is compiled once.
+        create_engine(model, EngineOptions()),
     )
 
 
 def _run(there: Engine, here: Engine, name: str) -> None:
     feeds = _feeds(CASES[name][0], CASES[name][2])
-    tolerance = 4e-3 if "half" in name else 1e-5
+    like = "half: some roundings" if "half" in name else "float: sums"
     found, expected = there.run(feeds)[0], here.run(feeds)[0]
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    assert_near(found, expected, like)
 
 
 def _wait(there: Engine) -> Any:
@@ -120,36 +122,34 @@ def test_plans_are_chosen_as_the_option_says(
     assert package.built == built
 
 
-@pytest.mark.parametrize("search", ["EXHAUSTIVE", "HEURISTIC", "DEFAULT"])
+#: What is wrong -> plans that do nothing, plans that are wrong, and those that are used then.
+_BAD_PLANS: dict[str, tuple[Any, Any, Any]] = {
+    "the fastest is idle": ({1}, (), {0}),
+    "the first is idle": ({0}, (), {1}),
+    "the fastest is wrong": ((), {1}, {0}),
+    "all are idle": ({0, 1}, (), ()),
+    "the first is wrong": ((), {0}, {1}),
+    "the only one is wrong": ({0}, {1}, ()),
+    "all are wrong": ((), {0, 1}, ()),
+}
+#: The other searches end in the same checks.
+_SEARCHES = {
+    "EXHAUSTIVE": list(_BAD_PLANS),
+    "HEURISTIC": ["the first is idle", "the first is wrong", "all are wrong"],
+    "DEFAULT": ["the first is idle", "the first is wrong", "all are idle"],
+}
+
+
 @pytest.mark.parametrize(
-    ("idle", "wrong", "used"),
-    [
-        ({1}, (), {0}),
-        ({0}, (), {1}),
-        ((), {1}, {0}),
-        ({0, 1}, (), ()),
-        ((), {0}, {1}),
-        ({0}, {1}, ()),
-        ((), {0, 1}, ()),
-    ],
-    ids=[
-        "the fastest is idle",
-        "the first is idle",
-        "the fastest is wrong",
-        "all are idle",
-        "the first is wrong",
-        "the only one is wrong",
-        "all are wrong",
-    ],
+    ("search", "bad"), [(search, bad) for search, names in _SEARCHES.items() for bad in names]
 )
 def test_plans_that_do_not_do_the_work_are_not_used(
     package: Cudnn,
     monkeypatch: pytest.MonkeyPatch,
     search: str,
-    idle: Any,
-    wrong: Any,
-    used: Any,
+    bad: str,
 ) -> None:
+    idle, wrong, used = _BAD_PLANS[bad]
     package.idle, package.wrong = set(idle), set(wrong)
 
     def measured(work: Any, stream: int, _: Device) -> float:
@@ -308,7 +308,7 @@ def test_plans_are_bounded(package: Cudnn, monkeypatch: pytest.MonkeyPatch) -> N
     for size in (3, 4, 5, 3):
         for _ in range(2):
             x = np.ones((1, 4, size, size), np.float32)
-            np.testing.assert_allclose(there.run([x])[0], here.run([x])[0], rtol=1e-5, atol=1e-5)
+            assert_near(there.run([x])[0], here.run([x])[0], "float: sums")
             _wait(there)
         assert len(library._plans) <= 2
     assert library.version == 4 + 2
@@ -345,14 +345,15 @@ def _attention_engines(
     model = model_of(text, weights, opset=23).SerializeToString()
     return (
         create_engine(model, EngineOptions(provider=provider, use_cache=False)),
-        create_engine(model, EngineOptions(use_cache=False)),
+        # Many tests compare with the same one: it is compiled once.
+        create_engine(model, EngineOptions()),
     )
 
 
 def _attend(there: Engine, here: Engine) -> None:
     text, _, shapes, _ = ATTENTIONS[_ATTENTION]
     feeds = attention_feeds(text, shapes)
-    np.testing.assert_allclose(there.run(feeds)[0], here.run(feeds)[0], rtol=4e-3, atol=4e-3)
+    assert_near(there.run(feeds)[0], here.run(feeds)[0], "half: some roundings")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from sardonyx.cuda.memory.free_spans import FreeSpan, FreeSpans
 from sardonyx.cuda.memory.sources import DeviceSource, PinnedSource
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CUDA = "CUDAExecutionProvider"
 _MIB = 1 << 20
@@ -37,7 +38,7 @@ def _run(session: ort.InferenceSession, rows: int, options: Any = None) -> None:
     (found,) = session.run(None, {"x": x}, options)
     summed = np.exp(np.cumsum(x.astype(np.float64), 1))
     wanted = np.cumsum(summed / summed.sum(1, keepdims=True), 1)
-    np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=2e-3)
+    assert_near(found, wanted, "half: two roundings")
 
 
 def _held(session: ort.InferenceSession) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_provider import FakeProvider
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CUDA = "CUDAExecutionProvider"
 _HEADS, _WIDTH = 2, 4
@@ -63,7 +64,7 @@ def _step(session: Any, x: Any, *cache: ort.OrtValue) -> list[ort.OrtValue]:
 
 def _check(found: Any, wanted: Any) -> None:
     for mine, right in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(mine.numpy(), right, rtol=2e-5, atol=2e-5)
+        assert_near(mine.numpy(), right, "float: products")
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -19,6 +19,7 @@ from sardonyx.cuda.driver.driver import bindings, call
 from tests.support.driver_types import GLOBAL
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CUDA = "CUDAExecutionProvider"
 _TEXT = """g (float[N,M] x, float[M,8] w) => (float[N,8] y, float[N,8] z)
@@ -111,11 +112,13 @@ def test_replays_read_what_the_inputs_hold_then(gpu: FakeDriver | None, is_warm:
             x.update_inplace(fed)
             graph.replay()
             for mine, wanted in zip(graph.given, _expected(fed, w.numpy()), strict=True):
-                np.testing.assert_allclose(mine.numpy(), wanted, rtol=2e-5, atol=2e-5)
+                assert_near(mine.numpy(), wanted, "float: products")
             # Runs of other sizes meanwhile, and new arrays, have memory of their own.
             other = _floats(30, 5, seed=seed)
             found = session.run(None, {"x": other, "w": w})
-            np.testing.assert_allclose(found[1], _expected(other, w.numpy())[1], rtol=2e-5)
+            assert_near(
+                found[1], _expected(other, w.numpy())[1], "float: sums without cancellation"
+            )
 
 
 def test_bound_memory_and_pinned_arrays(gpu: FakeDriver | None) -> None:
@@ -207,10 +210,12 @@ def test_memory_is_kept_as_long_as_the_graph(gpu: FakeDriver | None) -> None:
         others = [_value(_floats(4, 5, seed=k)) for k in range(2, 20)]
         results = [session.run_with_ort_values(None, {"x": x, "w": w}) for x in others]
         graph.replay()
-        np.testing.assert_allclose(z.numpy(), _expected(_floats(4, 5), w.numpy())[1], rtol=2e-5)
+        assert_near(
+            z.numpy(), _expected(_floats(4, 5), w.numpy())[1], "float: sums without cancellation"
+        )
         for x, found in zip(others, results, strict=True):
             for mine, wanted in zip(found, _expected(x.numpy(), w.numpy()), strict=True):
-                np.testing.assert_allclose(mine.numpy(), wanted, rtol=2e-5, atol=2e-5)
+                assert_near(mine.numpy(), wanted, "float: products")
     _wait_until_free(session)
     session.trim()
     assert session.memory()["frames"] == 0
@@ -332,9 +337,9 @@ def test_the_graph_of_torch(gpu: FakeDriver | None, is_warm: bool) -> None:
         graph.replay()
         torch.cuda.synchronize()
         wanted = _expected(2 * fed, w.cpu().numpy())
-        np.testing.assert_allclose(z.cpu().numpy(), wanted[1], rtol=2e-5, atol=2e-5)
-        np.testing.assert_allclose(total.item(), wanted[1].sum() + 1, rtol=1e-4)
-        np.testing.assert_allclose(bound[0].numpy(), wanted[0], rtol=2e-5, atol=2e-5)
+        assert_near(z.cpu().numpy(), wanted[1], "float: products")
+        assert_near(total.item(), wanted[1].sum() + 1, "float: layers without cancellation")
+        assert_near(bound[0].numpy(), wanted[0], "float: products")
     assert session.memory()["reserved_for_callers_graphs_bytes"] > 0
     graph.reset()
     del z, total

@@ -15,6 +15,7 @@ from sardonyx.plan.control_flow import ParallelParts
 from tests.cuda.run.test_captured import _captured as captured
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 CUDA = "CUDAExecutionProvider"
 _random = np.random.default_rng(17)
@@ -155,7 +156,7 @@ def _check(found: Any, wanted: Any) -> None:
     for mine, theirs in zip(found, wanted, strict=True):
         mine = mine.numpy() if isinstance(mine, ort.OrtValue) else mine
         assert mine.shape == np.shape(theirs)
-        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
+        assert_near(mine, theirs, "float: products")
 
 
 def _on_device(feeds: dict[str, Any]) -> dict[str, ort.OrtValue]:

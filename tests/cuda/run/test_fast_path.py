@@ -28,6 +28,7 @@ from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _TEXT = "g (float[N] x, float[1] w) => (float[N] y) { a = Mul(x, w) y = Add(a, x) }"
 _PRODUCT = "g (float[N,6] x) => (float[N,3] y) { y = MatMul(x, w) }"
@@ -441,7 +442,7 @@ def test_a_bound_value_that_is_two_outputs(gpu: FakeDriver | None) -> None:
             out.update_inplace(np.zeros(9, np.float32))
         session.run_with_iobinding(binding)
         for out in (*outs, *binding.get_outputs()):
-            np.testing.assert_allclose(out.numpy(), np.sin(x), rtol=1e-5, atol=1e-6)
+            assert_near(out.numpy(), np.sin(x), "float: functions near zero")
 
 
 def _after(session: ort.InferenceSession, binding: Any, runs: int) -> Any:
@@ -484,7 +485,7 @@ def test_addresses_that_change_need_no_end_of_graphs(
             captured = lazy.captures
     assert lazy.captures == captured
     for _, found, wanted in kept:
-        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+        assert_near(found.numpy(), wanted, "float: functions near zero")
 
 
 def test_runs_of_libraries_in_any_order(products: tuple[Engine, Any]) -> None:
@@ -517,7 +518,7 @@ def test_runs_of_libraries_in_any_order(products: tuple[Engine, Any]) -> None:
     kept += [(run.finish()[0], expected) for run, expected in started]
     for found, wanted in kept:
         array = found if isinstance(found, np.ndarray) else found.numpy()
-        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+        assert_near(array, wanted, "float: functions near zero")
 
 
 def test_a_plan_that_is_ready_in_the_middle_of_a_run(

@@ -16,6 +16,7 @@ from sardonyx.runtime.engine import Engine
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_provider import FakeProvider, installed
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _TEXT = """g (float[N,M] x, float[M,8] w) => (float[N,8] y)
     { a = MatMul(x, w) b = Softmax<axis=-1>(a) y = Add(b, a) }"""
@@ -43,7 +44,7 @@ def _check(engine: Engine, rows: int, inner: int = 5) -> None:
     product = x.astype(np.float64) @ w
     weights = np.exp(product - product.max(-1, keepdims=True, initial=-np.inf))
     expected = weights / weights.sum(-1, keepdims=True) + product
-    np.testing.assert_allclose(engine.run([x, w])[0], expected, rtol=1e-5, atol=1e-5)
+    assert_near(engine.run([x, w])[0], expected, "float: sums")
 
 
 def test_the_second_run_of_a_size_is_captured(fake: FakeDriver) -> None:

@@ -19,6 +19,7 @@ from sardonyx.cuda.run import marks
 from sardonyx.cuda.run.timing import Timeline, kernel_times
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _CUDA = ["CUDAExecutionProvider"]
 _TEXT = """g (float[N,8] x, float[8,8] w) => (float[N,8] y)
@@ -85,7 +86,7 @@ def test_others_may_give_memory_back_meanwhile() -> None:
     try:
         with kernel_times() as times:
             for _ in range(20):  # another algorithm may be found meanwhile
-                np.testing.assert_allclose(session.run(None, feeds)[0], wanted[0], rtol=1e-5)
+                assert_near(session.run(None, feeds)[0], wanted[0], "float: functions")
     finally:
         ended.set()
         thread.join()
@@ -126,7 +127,7 @@ def test_loops_and_branches(gpu: FakeDriver | None, graphs: str, taken: bool, tr
         found = session.run(None, feeds)
     # What is measured the host controls, and in its loops our kernel does what else a library does:
     # sines of numbers up to 100, which are the same but for some units in their last place.
-    np.testing.assert_allclose(found[0], wanted[0], rtol=0, atol=1e-4)
+    assert_near(found[0], wanted[0], "float: sines")
     nodes = [name for k in times.kernels for name in k.nodes]
     assert nodes.count("step") == trips, nodes
     assert ("yes" in nodes, "no" in nodes) == (taken, not taken)

@@ -100,8 +100,15 @@ def test_elements_at_three_sizes(axis: int, reduction: str) -> None:
         np.testing.assert_array_equal(_run(session, x, at, u), want)
 
 
-@pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
-@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: np.dtype(kind).name)
+#: All types are moved and added; what else is computed has a type of each kind.
+_FEW_KINDS = [k for k in _KINDS if np.dtype(k).name in ("float32", "float16", "int64", "uint8")]
+_REDUCED = [
+    *((kind, reduction) for kind in _KINDS for reduction in ("none", "add")),
+    *((kind, reduction) for kind in _FEW_KINDS for reduction in ("mul", "min", "max")),
+]
+
+
+@pytest.mark.parametrize(("kind", "reduction"), _REDUCED)
 def test_types(kind: Any, reduction: str) -> None:
     x = _values((6, 21), kind)
     at = _random.integers(-6, 6, (8, 1))

@@ -10,6 +10,7 @@ from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.types import F32, F64, PTR, U8, memory_type
 from sardonyx.tensor.rounding import NEAREST, UNSATURATED
 from tests.support.kernels import Kernels, targets
+from tests.support.tolerances import assert_near
 
 #: Goes through the targets by itself.
 pytestmark = pytest.mark.once
@@ -111,7 +112,7 @@ def test_words_of_complex_numbers(kernels, dtype, lanes):
     for op, want in (("add", x + y), ("mul", x * y)):
         found = np.zeros_like(x)
         kernels.run(f"{op}_{dtype}_{lanes}", x, y, found)
-        np.testing.assert_allclose(found, want, rtol=1e-5)
+        assert_near(found, want, "float: functions")
     found = np.zeros_like(x)
     kernels.run(f"combine_{dtype}_{lanes}", x.real.copy(), x.imag.copy(), found)
     np.testing.assert_array_equal(found, x)

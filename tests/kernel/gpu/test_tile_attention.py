@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.emulated import Emulated
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 #: Runs what thread blocks do, thread by thread.
 pytestmark = pytest.mark.once
@@ -47,7 +48,7 @@ def test_scores_scaled_and_masked(kind: str, rows: int, keys: int, depth: int, w
     feeds["m"][:, ::5] = -10000
     (got,) = emulated.run(feeds)
     want = _attention(feeds, float(np.array(scale, _KINDS[kind])))
-    np.testing.assert_allclose(got, want, rtol=4e-3, atol=4e-3)
+    assert_near(got, want, "half: some roundings")
 
 
 def test_keys_that_are_all_masked_count_nothing() -> None:
@@ -60,12 +61,12 @@ def test_keys_that_are_all_masked_count_nothing() -> None:
     feeds = {n: _random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
     feeds["m"][:, :64] = -np.inf
     (got,) = Emulated(model_of(text)).run(feeds)
-    np.testing.assert_allclose(got, _attention(feeds, 1.0), rtol=4e-3, atol=4e-3)
+    assert_near(got, _attention(feeds, 1.0), "half: some roundings")
 
 
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize(
-    ("rows", "keys", "grid"), [(1, 700, 3), (1, 63, 2), (70, 300, 5), (3, 260, 1)]
+    ("rows", "keys", "grid"), [(1, 520, 3), (1, 63, 2), (70, 300, 5), (3, 260, 1)]
 )
 def test_few_queries_share_their_keys_among_thread_blocks(
     kind: str, rows: int, keys: int, grid: int
@@ -84,7 +85,7 @@ def test_few_queries_share_their_keys_among_thread_blocks(
     tiles = -(-rows // 64)
     assert emulated.blocks({"S": rows, "T": keys}) == [3 * tiles * parts * 4]
     (got,) = emulated.run(feeds, grid)
-    np.testing.assert_allclose(got, _attention(feeds, 1.0), rtol=4e-3, atol=4e-3)
+    assert_near(got, _attention(feeds, 1.0), "half: some roundings")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_queries_that_see_no_key_get_zeros_where_onnx_says_so(keys: int) -> None
     assert not got[:, :, 1].any()
     rows = [0, 2]
     want = _attention(feeds | {"m": np.where(feeds["m"], 0.0, -1e30)}, 0.25)
-    np.testing.assert_allclose(got[:, :, rows], want[:, :, rows], rtol=4e-3, atol=4e-3)
+    assert_near(got[:, :, rows], want[:, :, rows], "half: some roundings")
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -10,6 +10,7 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.matmul.micro import ROWS, ends_well, tile_rows
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _N = sizes.symbol("N")
 _M = sizes.symbol("M")
@@ -53,7 +54,7 @@ def test_products_of_all_row_counts_give_the_same_rows() -> None:
     text = "g (float[N,37] x) => (float[N,70] y) { y = MatMul(x, w) }"
     session = sardonyx.InferenceSession(model_of(text, {"w": weights}).SerializeToString())
     (whole,) = session.run(None, {"x": x})
-    np.testing.assert_allclose(whole, x @ weights, rtol=1e-4, atol=1e-4)
+    assert_near(whole, x @ weights, "float: layers")
     for rows in (*range(9), 11, 13, 95, 97, 99, 101, 191):
         (part,) = session.run(None, {"x": x[:rows]})
         np.testing.assert_array_equal(part, whole[:rows])

@@ -44,8 +44,10 @@ def _check(text: str, feeds: dict[str, Any], weights: Any = None, **tiling: Any)
         np.testing.assert_array_equal(mine, np.asarray(theirs))
 
 
-@pytest.mark.parametrize("tf32", [True, False])
-@pytest.mark.parametrize("kind", ["float", "float16", "double", "int32"])
+@pytest.mark.parametrize(
+    ("kind", "tf32"),  # which is of float32 alone
+    [("float", True), ("float", False), ("float16", False), ("double", False), ("int32", False)],
+)
 @pytest.mark.parametrize(
     ("a", "b", "y", "shapes"),
     [
@@ -90,9 +92,15 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("kind", ["float", "float16"])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+#: Filters that are fed are loaded as the others are, once they have been transposed.
+_FILTERS = [
+    *((name, "float16", True) for name in CONVOLUTIONS),
+    *((name, "float", number % 2 == 1) for number, name in enumerate(CONVOLUTIONS)),
+    ("plain", "float16", False),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "constant"), _FILTERS)
 def test_convolutions(name: str, kind: str, constant: bool) -> None:
     x, w, attributes = CONVOLUTIONS[name]
     given = "" if constant else f", {kind}{list(w)} w"

@@ -20,6 +20,7 @@ from sardonyx.targets.machine import AMX, Machine
 from sardonyx.targets.target import check_features, host_target, target_for
 from tests.support.kernels import MACHINE, Kernels
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _V4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx512_bf16 avx512_vnni "
 _V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe "
@@ -137,4 +138,4 @@ def test_values(kind, sixteens, vectors, steps):
     call = kernels.function("rows", None, *[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 2)
     call(*(x.ctypes.data for x in pointers), left.strides[0], steps)
     exact = left[:, :depth].astype(np.float64) @ right.astype(np.float64) + start
-    np.testing.assert_allclose(tile, exact, rtol=0, atol=1e-4 if kind == HALVES else 0)
+    assert_near(tile, exact, "float: halves within" if kind == HALVES else "exact")

@@ -11,6 +11,7 @@ import pytest
 import sardonyx
 from sardonyx.base.errors import InvalidGraph, NotImplemented
 from tests.support.contrib import check_contrib, contrib_model
+from tests.support.tolerances import assert_near
 
 RANDOM = np.random.default_rng(77)
 Array = Any
@@ -70,8 +71,8 @@ def test_nhwc_fused_conv() -> None:
     facts = {"pads": [1, 1, 1, 1], "activation": "Relu"}
     expected = np.maximum(_convolved(x, w) + bias + z, 0)
     halves = [t.astype(np.float16) for t in (x, w, bias, z)]
-    check_contrib("NhwcFusedConv", halves, facts, [expected], tolerance=0.05, engine=False,
-                  symbolic=False)  # fmt: skip
+    check_contrib("NhwcFusedConv", halves, facts, [expected], tolerance="half: experts",
+                  engine=False, symbolic=False)  # fmt: skip
 
 
 def test_conv_transpose_with_dynamic_pads() -> None:
@@ -104,7 +105,7 @@ def test_bitmask_dropout_in_training() -> None:
     model = contrib_model("BitmaskDropout", [x, ratio, training], {"seed": 3}, 2, [1, 2])
     got, bits = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x0": x})
     kept = np.unpackbits(bits.view(np.uint8), bitorder="little")[: x.size].reshape(x.shape)
-    np.testing.assert_allclose(got, np.where(kept, x / 0.75, 0), rtol=1e-6)
+    assert_near(got, np.where(kept, x / 0.75, 0), "float: one operation")
     assert abs(kept.mean() - 0.75) < 5 * np.sqrt(0.25 * 0.75 / x.size)
 
 
@@ -148,7 +149,7 @@ def test_mat_mul_of_weights_of_four_bits(dtype: Any, bias: bool) -> None:
         inputs += [np.float32(1), summand.astype(dtype)]
         expected = expected + summand.astype(dtype).astype(float)
     check_contrib("MatMulBlockQuantizedFp4Weight", inputs, {"block_size": block}, [expected],
-                  tolerance=0.02, engine=False, symbolic=False)  # fmt: skip
+                  tolerance="half: gates", engine=False, symbolic=False)  # fmt: skip
 
 
 @pytest.mark.parametrize("activation", [False, True])
@@ -162,7 +163,8 @@ def test_mat_mul_of_weights_of_eight_bits(activation: bool) -> None:
         inputs.append(np.float32(0.5))
         left = (left / np.float32(0.5)).astype(_F8).astype(np.float32) * np.float32(0.5)
     check_contrib("MatMulBlockQuantizedFp8Weight", inputs, {"block_size": block},
-                  [left @ weights.T], tolerance=0.01, engine=False, symbolic=False)  # fmt: skip
+                  [left @ weights.T], tolerance="half: layers", engine=False,
+                  symbolic=False)  # fmt: skip
 
 
 # -- MatMulNBits with what is around it -------------------------------------------------------
@@ -190,7 +192,7 @@ def test_three_products_of_a_normalised_input(skipped: bool) -> None:
         inputs += [packed, scales, None if k else bias]
     facts = {"K": 64, "Nq": 6, "Nkv": 3, "block_size": 32}
     results = [*expected, total] if skipped else expected
-    check_contrib("MatMulNBitsQkv", inputs, facts, results, tolerance=1e-4, engine=False,
+    check_contrib("MatMulNBitsQkv", inputs, facts, results, tolerance="float: layers", engine=False,
                   symbolic=False)  # fmt: skip
 
 
@@ -206,8 +208,8 @@ def test_gated_products(normalised: bool, skipped: bool) -> None:
               gate_b, gate_s, None, up_b, up_s, None]  # fmt: skip
     facts = {"K": 64, "N": 6, "block_size": 32, "activation": "silu"}
     results = [gate * sigmoid(gate) * up, *([total] if skipped else [])]
-    check_contrib("MatMulNBitsMlp", inputs, facts, results, tolerance=1e-3, engine=False,
-                  symbolic=False)  # fmt: skip
+    check_contrib("MatMulNBitsMlp", inputs, facts, results, tolerance="float: rounded weights",
+                  engine=False, symbolic=False)  # fmt: skip
 
 
 def test_bad_activations_are_refused() -> None:

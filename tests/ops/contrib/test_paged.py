@@ -95,7 +95,7 @@ def test_tokens(facts: dict[str, Any], packed: bool) -> None:
     inputs = [*given, *caches, STARTS, PASTS, TABLE]
     facts = {"num_heads": 4, "kv_num_heads": 2, **facts}
     check_contrib("PagedAttention", inputs, facts, [result.reshape(TOKENS, -1), *written],
-                  engine=False, symbolic=False, tolerance=4e-3)  # fmt: skip
+                  engine=False, symbolic=False, tolerance="half: some roundings")  # fmt: skip
 
 
 @pytest.mark.parametrize("offset", [0, 4])
@@ -113,7 +113,7 @@ def test_positions_norms_sinks_and_slots(offset: int) -> None:
               slots, sink, *norms]  # fmt: skip
     facts |= {"num_heads": 4, "kv_num_heads": 2}
     check_contrib("PagedAttention", inputs, facts, [result.reshape(TOKENS, -1), *written],
-                  engine=False, symbolic=False, tolerance=4e-3)  # fmt: skip
+                  engine=False, symbolic=False, tolerance="half: some roundings")  # fmt: skip
 
 
 def test_a_latent_cache() -> None:
@@ -124,7 +124,7 @@ def test_a_latent_cache() -> None:
     facts = {"num_heads": 4, "kv_num_heads": 1, "kv_cache_layout": "LATENT", "v_head_size": 5,
              "scale": 0.3}  # fmt: skip
     check_contrib("PagedAttention", inputs, facts, [result.reshape(TOKENS, -1), written],
-                  engine=False, symbolic=False, tolerance=4e-3)  # fmt: skip
+                  engine=False, symbolic=False, tolerance="half: some roundings")  # fmt: skip
 
 
 def quantised(x: Array, scale: Array) -> Array:
@@ -157,7 +157,7 @@ def test_quantised_caches(kinds: tuple[str, str]) -> None:
               *[None] * 6, *scales]  # fmt: skip
     facts = {"num_heads": 4, "kv_num_heads": 2, "k_quant_type": kinds[0], "v_quant_type": kinds[1]}
     check_contrib("PagedAttention", inputs, facts, [result.reshape(TOKENS, -1), *expected],
-                  engine=False, symbolic=False, tolerance=4e-3)  # fmt: skip
+                  engine=False, symbolic=False, tolerance="half: some roundings")  # fmt: skip
 
 
 @pytest.mark.parametrize(

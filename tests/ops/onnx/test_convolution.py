@@ -12,6 +12,7 @@ from sardonyx.ops.onnx.convolution import conv
 from sardonyx.ops.onnx.convolution_transposed import conv_transpose
 from sardonyx.tensor.tensor import Contract, Map, buffer
 from tests.support.ops import check_op
+from tests.support.tolerances import assert_near
 
 RNG = np.random.default_rng(3)
 
@@ -100,7 +101,7 @@ def plain(x, w, bias=None, *, pads=None, strides=None, dilations=None, group=1, 
 
 def test_half_floats_are_summed_in_float():
     x, w = np.full((1, 600, 3), 0.1, np.float16), np.full((1, 600, 3), 0.1, np.float16)
-    check_op("Conv", [x, w], {}, 22, expected=[plain(x, w)], tolerance=1e-2)
+    check_op("Conv", [x, w], {}, 22, expected=[plain(x, w)], tolerance="half: layers")
 
 
 TRANSPOSED = [
@@ -151,7 +152,7 @@ def test_infinities_meet_only_what_there_is(x, w, attributes, which):
     )
     session = sardonyx.InferenceSession(model.SerializeToString())
     (got,) = session.run(None, {"x": inputs[0]})
-    np.testing.assert_allclose(got, expected[0], rtol=2e-5, atol=2e-5)
+    assert_near(got, expected[0], "float: products")
 
 
 def plain_transposed(

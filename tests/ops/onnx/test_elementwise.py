@@ -35,7 +35,7 @@ UNARY_ANY = "Neg Abs Sign Exp Erf Tanh Sigmoid Floor Ceil Round Sin Cos Tan Atan
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_unary(op_type, dtype):
     # The reference rounds Erf of doubles to float on the way.
-    tolerance = 1e-6 if (op_type, dtype) == ("Erf", np.float64) else None
+    tolerance = "double: erf" if (op_type, dtype) == ("Erf", np.float64) else None
     check_op(op_type, [floats(2, 1, 5, dtype=dtype)], opset=13, tolerance=tolerance)
 
 
@@ -115,7 +115,9 @@ def test_mod_of_floats_and_unsigned():
 )
 def test_pow(base, exponent):
     for constants in ((), (1,)):
-        check_op("Pow", [base, exponent], constants=constants, opset=15, tolerance=5e-3)
+        check_op(
+            "Pow", [base, exponent], constants=constants, opset=15, tolerance="half: functions"
+        )
 
 
 @pytest.mark.parametrize("op_type", "Min Max Sum Mean".split())
@@ -127,7 +129,7 @@ def test_variadic(op_type, count):
 @pytest.mark.parametrize("op_type", "Min Max Sum Mean".split())
 @pytest.mark.parametrize("count", [17, 300])
 def test_many_inputs(op_type, count):
-    check_op(op_type, [floats(3) for _ in range(count)], opset=13, tolerance=1e-5)
+    check_op(op_type, [floats(3) for _ in range(count)], opset=13, tolerance="float: sums")
 
 
 @pytest.mark.parametrize("op_type", "Min Max".split())
@@ -317,7 +319,7 @@ def test_shrink_of_integers(dtype, attributes):
 def test_defaults_of_attributes_are_floats_of_32_bits():
     x = np.array([-1.0, 2.0])
     expected = [np.array([-np.float64(np.float32(0.01)), 2.0])]
-    check_op("LeakyRelu", [x], {}, 16, expected=expected, tolerance=1e-15)
+    check_op("LeakyRelu", [x], {}, 16, expected=expected, tolerance="double: functions")
 
 
 def test_erf_of_integers():

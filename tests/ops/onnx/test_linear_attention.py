@@ -7,6 +7,7 @@ import sardonyx
 from sardonyx.base.errors import InvalidGraph
 from tests.support.ops import check_op, one_node_model
 from tests.support.session import check, model_of
+from tests.support.tolerances import assert_near
 
 RNG = np.random.default_rng(27)
 
@@ -49,8 +50,8 @@ def test_linear_attention_carries_on_from_its_state():
         part = {name: x[:, begin:end] for name, x in given.items()}
         y, state = session.run(None, part | {"s": state})
         parts.append(y)
-    np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(state, last, rtol=1e-5, atol=1e-5)
+    assert_near(np.concatenate(parts, 1), whole, "float: sums")
+    assert_near(state, last, "float: sums")
 
 
 @pytest.mark.parametrize("taps", [1, 4])
@@ -118,4 +119,4 @@ def test_a_graph_that_changes_scores_reads_what_is_around_it():
         e = np.exp(np.tanh(scores / cap) * cap)
         expected = e / e.sum(-1, keepdims=True) @ values
         (got,) = session.run(None, {"q": q, "k": k, "v": v, "cap": cap})
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+        assert_near(got, expected, "float: sums")

@@ -29,12 +29,12 @@ def integers(*values):
 
 def check_scales(scales, attributes, opset=19):
     inputs = [X, None, floats(1, 1, *scales)]
-    check_op("Resize", inputs, attributes, opset, constants=[2], tolerance=2e-4)
+    check_op("Resize", inputs, attributes, opset, constants=[2], tolerance="float: interpolation")
 
 
 def check_sizes(wanted, attributes, opset=19):
     inputs = [X, None, None, integers(2, 2, *wanted)]
-    check_op("Resize", inputs, attributes, opset, constants=[3], tolerance=2e-4)
+    check_op("Resize", inputs, attributes, opset, constants=[3], tolerance="float: interpolation")
 
 
 COORDINATES = "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric".split()
@@ -77,8 +77,8 @@ def test_crop(mode):
     }
     region = floats(0, 0, 0.2, 0.1, 1, 1, 0.8, 1.3)
     inputs = [X, region, None, integers(2, 2, 4, 6)]
-    check_op("Resize", inputs, attributes, 13, constants=[1, 3], tolerance=2e-4)
-    check_op("Resize", inputs, attributes, 13, constants=[3], tolerance=2e-4)
+    check_op("Resize", inputs, attributes, 13, constants=[1, 3], tolerance="float: interpolation")
+    check_op("Resize", inputs, attributes, 13, constants=[3], tolerance="float: interpolation")
 
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
@@ -163,7 +163,7 @@ def test_scales_known_in_part(mode):
     assert not infer(graph)
     assert [sizes.is_measured(d) for d in graph.outputs[0].shape] == [False, False, True, True]
     feeds = [{"x": X, "s": floats(*s)} for s in SCALES]
-    check(model, feeds, tolerance=2e-4)
+    check(model, feeds, tolerance="float: interpolation")
 
 
 def test_errors():
@@ -215,14 +215,16 @@ def test_grid_sample(mode, padding, align_corners):
     if (mode, padding) == ("cubic", "border"):
         expected = [cubic_with_borders(X, grid, align_corners)]
     attributes = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}
-    check_op("GridSample", [X, grid], attributes, 20, tolerance=2e-4, expected=expected)
+    check_op(
+        "GridSample", [X, grid], attributes, 20, tolerance="float: interpolation", expected=expected
+    )
 
 
 @pytest.mark.parametrize("mode", ["linear", "nearest"])
 def test_grid_sample_of_volumes(mode):
     x = RNG.standard_normal((1, 2, 3, 4, 5)).astype(np.float32)
     grid = (RNG.random((1, 2, 3, 2, 3)) * 2.4 - 1.2).astype(np.float32)
-    check_op("GridSample", [x, grid], {"mode": mode}, 20, tolerance=2e-4)
+    check_op("GridSample", [x, grid], {"mode": mode}, 20, tolerance="float: interpolation")
 
 
 @pytest.mark.parametrize("align_corners", [0, 1])
