@@ -19,7 +19,6 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, RuntimeException, message
 from sardonyx.base.texts import counted
-from sardonyx.runtime.arrays import KeptItems
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.overlaps import check_apart
@@ -31,6 +30,7 @@ from sardonyx.runtime.storage import (
     Tensor,
     to_host,
 )
+from sardonyx.runtime.try_run import KeptItems
 
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
