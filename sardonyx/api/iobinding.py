@@ -20,7 +20,6 @@ from sardonyx.api.spelling import nearest
 from sardonyx.base.arguments import names_misfits
 from sardonyx.base.errors import InvalidArgument, RuntimeException, message
 from sardonyx.base.texts import counted
-from sardonyx.runtime.arrays import KeptItems
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.declared import ValueInfo
 from sardonyx.runtime.overlaps import check_apart
@@ -32,6 +31,7 @@ from sardonyx.runtime.storage import (
     Tensor,
     to_host,
 )
+from sardonyx.runtime.try_run import KeptItems
 
 if TYPE_CHECKING:
     from sardonyx.api.session_model import LoadedModel

@@ -12,12 +12,12 @@ from sardonyx.base.handlers import is_of_handler, pass_on
 from sardonyx.cpu.launcher import CpuLauncher
 from sardonyx.native.layout import NEED_HOST, NOT_AGAIN
 from sardonyx.runtime import refusals
-from sardonyx.runtime.arrays import ITEMS_OFFSET, KeptItems
+from sardonyx.runtime.arrays import ITEMS_OFFSET
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame_pool import FramePool
 from sardonyx.runtime.host_epilogue import HostEpilogue
 from sardonyx.runtime.native_runs import NativeRuns
-from sardonyx.runtime.try_run import WAIT, Completion, TryRun
+from sardonyx.runtime.try_run import WAIT, Completion, KeptItems, TryRun
 
 #: What functions of the host raise for data that they cannot work on.
 _OF_DATA = (SardonyxError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,22 +70,6 @@ def _layout_holds() -> bool:
 
 #: Native code may read the arrays themselves; else it reads what `Mirror` copied.
 NATIVE = _layout_holds()
-
-
-class KeptItems(tuple[Any, ...]):
-    """Feeds, or outputs, of many runs.
-
-    Attributes:
-        address: Where native code finds the addresses of the arrays.
-    """
-
-    address: int
-
-    def __new__(cls, items: Iterable[Any]) -> KeptItems:
-        """Keep the items in a tuple."""
-        made = super().__new__(cls, items)
-        made.address = id(made) + ITEMS_OFFSET
-        return made
 
 
 class Mirror:

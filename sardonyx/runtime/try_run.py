@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, overload
-
-if TYPE_CHECKING:
-    from sardonyx.runtime.arrays import KeptItems
+from typing import Any, Protocol, overload
 
 
 class Completion(Enum):
@@ -30,6 +27,22 @@ class Completion(Enum):
 #: Looked up in each run, so they are names of the module.
 WAIT, FETCH = Completion.WAIT, Completion.FETCH
 LEAVE, TENSORS = Completion.LEAVE, Completion.TENSORS
+
+
+class KeptItems(tuple[Any, ...]):
+    """Feeds, or outputs, of many runs.
+
+    Attributes:
+        address: Where native code finds the addresses of the arrays; see `arrays.ITEMS_OFFSET`.
+    """
+
+    address: int
+
+    def __new__(cls, items: Iterable[Any]) -> KeptItems:
+        """Keep the items in a tuple."""
+        made = super().__new__(cls, items)
+        made.address = id(made) + tuple.__basicsize__
+        return made
 
 
 class TryRun(Protocol):

@@ -7,8 +7,7 @@ import pytest
 
 from sardonyx.base.errors import RuntimeException
 from sardonyx.runtime import frame
-from sardonyx.runtime.arrays import KeptItems
-from sardonyx.runtime.try_run import Completion, never
+from sardonyx.runtime.try_run import Completion, KeptItems, never
 from tests.runtime.test_executable import numbers, pick_plan
 from tests.support.plans import executable, sum_plan
 
