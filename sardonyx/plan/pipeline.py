@@ -5,8 +5,8 @@ function takes:
 
 - `TensorPass`: inputs and outputs of a graph, before anything else.
 - `GroupPass`: the plan of a block so far (`BlockPlan`); gives the next one.
-- `Step`: one group, and the plan so far. Steps that stand side by side walk the groups together, as
-  the order of a tensor's axes decides on what the groups after it do.
+- `StepwisePass`: one group, and the plan so far. Such passes that stand side by side walk the groups
+  together, as the order of a tensor's axes decides on what the groups after it do.
 - `LoopPass`: a loop of the model.
 - `OperandPass`: a contraction whose kernel is built; it may have an operand copied first. Kernel
   selection runs these, once for all contractions of equal structure.
@@ -131,7 +131,7 @@ class GroupPass:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepwisePass:
     """A pass over one group after the other: gives the group as it is then."""
 
     name: str
@@ -158,7 +158,7 @@ class OperandPass:
     why: Reason
 
 
-Pass = TensorPass | GroupPass | Step | LoopPass | OperandPass
+Pass = TensorPass | GroupPass | StepwisePass | LoopPass | OperandPass
 
 
 @dataclass(eq=False, slots=True)
@@ -337,8 +337,8 @@ PASSES: tuple[Pass, ...] = (
     GroupPass(GROUP, "Sums get epilogues; reductions and maps over one domain join.", _group),
     GroupPass(ATTENTION, "Product, softmax and product become one kernel.", _attention),
     GroupPass(INTEGERS, "Contractions of dequantised codes become those of codes.", _integers),
-    Step(SWAP_OPERANDS, "Factors change places if that fills vectors.", _swap_operands),
-    Step(LAYOUTS, "The order of each buffer's axes in memory is chosen.", _layouts),
+    StepwisePass(SWAP_OPERANDS, "Factors change places if that fills vectors.", _swap_operands),
+    StepwisePass(LAYOUTS, "The order of each buffer's axes in memory is chosen.", _layouts),
     LoopPass(RINGS, "What a loop carries is computed where the next trip reads it.", _rings),
     OperandPass(
         "pad input", "Images of few channels are copied with borders, channels last.", _pad_input,
@@ -373,10 +373,10 @@ def append_in_place(
 
 def run(planned: BlockPlan) -> BlockPlan:
     """The groups of a block, and how what they compute lies in memory."""
-    for is_step, some in groupby(PASSES, lambda p: isinstance(p, Step)):
+    for is_step, some in groupby(PASSES, lambda p: isinstance(p, StepwisePass)):
         passes = list(some)
         if is_step:
-            planned = walk(planned, [p for p in passes if isinstance(p, Step)])
+            planned = walk(planned, [p for p in passes if isinstance(p, StepwisePass)])
             continue
         for one in passes:
             if isinstance(one, GroupPass):
@@ -389,7 +389,7 @@ def plan_beside(tensors: list[Tensor]) -> BlockPlan:
     return _group(_inline(BlockPlan(PlanSettings(), tensors)))
 
 
-def walk(planned: BlockPlan, steps: list[Step]) -> BlockPlan:
+def walk(planned: BlockPlan, steps: list[StepwisePass]) -> BlockPlan:
     """Let steps walk the groups together, one group after the other."""
     found = replace(planned, groups=[], orders=dict(planned.orders))
     for group in planned.groups:
@@ -401,7 +401,7 @@ def walk(planned: BlockPlan, steps: list[Step]) -> BlockPlan:
 
 def arrange(groups: list[Group], settings: PlanSettings) -> BlockPlan:
     """What the steps alone make of groups: factors in their places, and orders of axes."""
-    steps = [p for p in PASSES if isinstance(p, Step)]
+    steps = [p for p in PASSES if isinstance(p, StepwisePass)]
     return walk(BlockPlan(settings, [], groups=groups), steps)
 
 

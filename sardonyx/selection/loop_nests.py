@@ -63,9 +63,11 @@ class LoopNestTask:
     ) -> None:
         self.selector, self.group, self.name, self.is_early = selector, group, name, is_early
         self.canonical: Canonical = selector.canonical(group, strides)
-        self.tiling: Tiling | None = selector.block_sizes.tiling
-        if self.tiling is not None and (is_early or is_prepared(group)):
-            self.tiling = None
+        #: Whether thread blocks may do it: what is done once is done by the processor.
+        self.has_threads = selector.block_sizes.has_thread_blocks and not (
+            is_early or is_prepared(group)
+        )
+        self.tiling: Tiling | None = selector.block_sizes.tiling if self.has_threads else None
 
     @cached_property
     def windows(self) -> GeneralLoopNest | Reason:
@@ -128,7 +130,7 @@ def _own_kernel(task: LoopNestTask) -> Invocation:
 
 
 def _own_cost(task: LoopNestTask) -> Dim | None:
-    return None if task.tiling is not None else LoopsTask(task).schedule.cost_ns()
+    return None if task.has_threads else LoopsTask(task).schedule.cost_ns()
 
 
 #: Kernels of loop nests.
@@ -145,11 +147,8 @@ class LoopsTask:
     def __init__(self, task: LoopNestTask) -> None:
         group = task.canonical.group
         assert isinstance(group, LoopNest)  # noqa: S101 - narrows the type for the checker
-        self.selector, self.strides, self.tiling = (
-            task.selector,
-            task.canonical.strides,
-            task.tiling,
-        )
+        self.selector, self.strides = task.selector, task.canonical.strides
+        self.has_threads, self.tiling = task.has_threads, task.tiling
         self.loop_nest, self._stem = group, task.name
 
     @cached_property
@@ -160,12 +159,13 @@ class LoopsTask:
     @cached_property
     def threads(self) -> LoopNestKernel | None:
         """It for thread blocks."""
-        assert self.tiling is not None  # noqa: S101 - `_no_threads` looked
+        tiling = self.tiling
+        assert tiling is not None  # noqa: S101 - `_no_threads` looked
         with compiling:
             from sardonyx.kernel.gpu.thread_loop_nest import thread_form
 
         block_sizes = self.selector.block_sizes
-        return thread_form(self.loop_nest, self.strides, self.tiling, block_sizes, self.title)
+        return thread_form(self.loop_nest, self.strides, tiling, block_sizes, self.title)
 
     @cached_property
     def schedule(self) -> LoopNestSchedule:
@@ -176,7 +176,7 @@ class LoopsTask:
 
 
 def _no_threads(task: LoopsTask) -> Reason | None:
-    if task.tiling is None:
+    if not task.has_threads:
         return _ONCE if task.selector.block_sizes.has_thread_blocks else _NO_BLOCKS
     return _NO_THREADS if task.threads is None else None
 

@@ -50,10 +50,14 @@ def test_nodes_are_inserted_and_removed_anywhere():
     graph = chain("A", "B", "C")
     a, b, c = graph.nodes
     x = graph.inputs[0]
+
+    def insert_before(anchor, node):
+        graph.add_node(node, before=anchor)
+
     for op_type, insert, anchor in [
-        ("1", graph.insert_before, a),
+        ("1", insert_before, a),
         ("2", graph.insert_after, a),
-        ("3", graph.insert_before, c),
+        ("3", insert_before, c),
         ("4", graph.insert_after, c),
     ]:
         insert(anchor, Node(op_type, "", (x,), (graph.new_value("z"),)))

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from sardonyx.cuda.provider import CudaProvider
-from sardonyx.plan.pipeline import OPTIONAL, PASSES, Step
+from sardonyx.plan.pipeline import OPTIONAL, PASSES, StepwisePass
 from tests.support.noted import noted
 from tests.support.session import model_of
 
@@ -175,5 +175,5 @@ def test_passes_say_what_they_do() -> None:
 
 def test_steps_that_walk_groups_together_stand_side_by_side() -> None:
     """`pipeline.run` walks the groups once for each run of steps."""
-    places = [k for k, one in enumerate(PASSES) if isinstance(one, Step)]
+    places = [k for k, one in enumerate(PASSES) if isinstance(one, StepwisePass)]
     assert places == list(range(places[0], places[-1] + 1))

@@ -32,6 +32,7 @@ from tests.support.second_provider import (
     SecondProvider,
 )
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 pytestmark = pytest.mark.once
 
@@ -135,8 +136,8 @@ def test_a_model_has_right_values(name: str, subgroup_size: int) -> None:
         assert len(results) == len(wanted) == len(doubles)
         for mine, theirs, double in zip(results, wanted, doubles, strict=True):
             assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
-            np.testing.assert_allclose(mine, theirs, rtol=3e-5, atol=3e-5)
-            np.testing.assert_allclose(mine, double, rtol=3e-6, atol=3e-6)
+            assert_near(mine, theirs, "float: products")
+            assert_near(mine, double, "float: short sums")
 
 
 def test_kernels_are_of_this_device() -> None:
@@ -160,7 +161,7 @@ def test_little_shared_memory_has_smaller_tiles() -> None:
     feeds = _MODELS["mlp"][2][1]
     (mine,) = engine.run(_given(model, feeds))
     (double,) = Oracle(model).run(feeds, double=True)
-    np.testing.assert_allclose(mine, double, rtol=3e-6, atol=3e-6)
+    assert_near(mine, double, "float: short sums")
 
 
 def test_runs_of_equal_sizes_are_recorded_once() -> None:
@@ -171,7 +172,7 @@ def test_runs_of_equal_sizes_are_recorded_once() -> None:
         feeds = {"x": _floats(3, 12)}
         (mine,) = engine.run(_given(model, feeds))
         (double,) = Oracle(model).run(feeds, double=True)
-        np.testing.assert_allclose(mine, double, rtol=3e-6, atol=3e-6)
+        assert_near(mine, double, "float: short sums")
     assert executable.replays == 2
 
 
@@ -184,7 +185,7 @@ def test_values_stay_on_the_device() -> None:
     (found,) = executable.run_to([held], OutputPlacement([executable.memory]))
     assert found.kind is executable.memory and found.address < 1 << 32
     (double,) = Oracle(model).run(feeds, double=True)
-    np.testing.assert_allclose(found.numpy(), double, rtol=3e-6, atol=3e-6)
+    assert_near(found.numpy(), double, "float: short sums")
 
 
 def test_memory_is_given_back() -> None:
@@ -213,7 +214,7 @@ def test_libraries_are_asked_and_may_refuse() -> None:
     feeds = _MODELS["mlp"][2][0]
     (mine,) = engine.run(_given(model, feeds))
     (double,) = Oracle(model).run(feeds, double=True)
-    np.testing.assert_allclose(mine, double, rtol=3e-6, atol=3e-6)
+    assert_near(mine, double, "float: short sums")
 
 
 def test_a_fault_names_its_node() -> None:

@@ -5,7 +5,7 @@ from onnx.reference import ReferenceEvaluator
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
 from sardonyx.compiler.plan_store import StoredPlan
-from sardonyx.selection import matmul_candidates, tiles
+from sardonyx.selection import matmul_candidates
 from sardonyx.store.cache import default_cache
 from sardonyx.store.kernel_store import KernelStore
 from sardonyx.store.layer_store import LayerStore
@@ -93,8 +93,8 @@ def test_known_structures_are_not_formed_again(name, counts, monkeypatch):
     first = counts[-1]
     assert first[0] == 0
     assert first[1] > 0
-    for module, form in ((tiles, "_attention_form"), (matmul_candidates, "_form")):
-        monkeypatch.setattr(module, form, None)
+    monkeypatch.setattr(matmul_candidates, "KERNELS", None)
+    monkeypatch.setattr("sardonyx.kernel.attention.kernel.AttentionKernel", None)
     monkeypatch.setattr("sardonyx.kernel.loops.loop_nest.LoopNestKernel", None)
     check(name)
     assert counts[-1] == (first[1], 0)

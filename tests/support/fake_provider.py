@@ -97,7 +97,7 @@ class FakeProvider(provider.CudaProvider):
 
 
 def _wait_for_the_background() -> None:
-    """With a GPU, what is still done in the background would come to the fake."""
+    """With a GPU, what is still done in the background would come to the other driver."""
     deadline = time.monotonic() + 60
 
     def is_busy(found: CublasLt | Cudnn | SparePart) -> bool:
@@ -143,6 +143,8 @@ def installed(kind: type[FakeDriver] | None = None) -> Iterator[FakeDriver]:
                 provider, "CudaProvider", lambda n, s: FakeProvider(fake, number=n, settings=s)
             )
             yield fake
+            if before["cuda.bindings"] is not None:
+                _wait_for_the_background()  # it would come to NVIDIA's driver
             captured._reserved.clear()  # graphs of this driver are gone with it
             gc.collect()  # engines give back what they hold
     finally:

@@ -58,7 +58,7 @@ EXCEPTIONS = {
     "api/plugins.py": _INTERFACE,
     "api/providers.py": _INTERFACE,
     "api/run_options.py": _INTERFACE,
-    "api/session.py": _INTERFACE,
+    "api/session_model.py": _INTERFACE,
     "api/settings.py": _INTERFACE,
     "api/tuning_rules.py": _INTERFACE,
 }
