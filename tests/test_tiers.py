@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,12 +25,18 @@ def test_each_test_belongs_to_one_tier_and_to_all(path: str, left_out: set[str])
 
 
 def test_slow_is_what_takes_long_in_all_and_for_each_test(tmp_path) -> None:
+    def report(name: str, cases: list[tuple[str, float]]) -> Path:
+        rows = [f'<testcase classname="{of}" name="t" time="{seconds}"/>' for of, seconds in cases]
+        path = tmp_path / name
+        path.write_text(f"<testsuites><testsuite>{''.join(rows)}</testsuite></testsuites>")
+        return path
+
     cases = [("tests.a.test_long", 9.0), ("tests.a.test_short", 4.9)]
     cases += [("tests.b.test_many_quick", 0.04)] * 200 + [("tests.b.test_some", 3.0)] * 2
-    rows = [f'<testcase classname="{name}" name="t" time="{seconds}"/>' for name, seconds in cases]
-    report = tmp_path / "all.xml"
-    report.write_text(f"<testsuites><testsuite>{''.join(rows)}</testsuite></testsuites>")
-    assert tiers.slowest(report) == [(9.0, "a/test_long.py"), (6.0, "b/test_some.py")]
+    first = report("all.xml", cases)
+    assert tiers.slowest([first]) == [(9.0, "a/test_long.py"), (6.0, "b/test_some.py")]
+    later = report("some.xml", [("tests.a.test_long", 2.0), ("tests.a.test_short", 7.0)])
+    assert tiers.slowest([first, later]) == [(7.0, "a/test_short.py"), (6.0, "b/test_some.py")]
 
 
 @pytest.mark.parametrize(

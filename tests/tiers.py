@@ -1,8 +1,8 @@
 """The fast tier of the tests: every file but the slow ones, which are listed in slow_files.txt.
 
 `pytest` without a path runs the fast tier, with a path every test in it. `--tier=rest` runs what
-the fast tier leaves out, `--tier=all` everything. `python -m tests.tiers RESULTS.xml` writes the
-list anew from a run of everything: `pytest --tier=all --junitxml=RESULTS.xml`.
+the fast tier leaves out, `--tier=all` everything. `python -m tests.tiers RESULTS.xml ...` writes
+the list anew from a run of everything: `pytest --tier=all --junitxml=RESULTS.xml`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,21 @@ def is_left_out(path: Path, tier: str, slow: frozenset[str]) -> bool:
     return is_slow if tier == "fast" else not is_slow
 
 
-def slowest(results: Path) -> list[tuple[float, str]]:
-    """Seconds and path of each slow file, from a report of pytest in JUnit's form."""
+def slowest(results: Sequence[Path]) -> list[tuple[float, str]]:
+    """Seconds and path of each slow file, from reports of pytest in JUnit's form.
+
+    Of a file that several reports have, the last one counts.
+    """
     seconds, tests = Counter[str](), Counter[str]()
-    for case in ElementTree.parse(results).getroot().iter("testcase"):
-        name = case.get("classname", "")
-        if name.startswith("tests."):
-            seconds[name] += float(case.get("time", 0))
-            tests[name] += 1
+    for report in results:
+        found, count = Counter[str](), Counter[str]()
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            name = case.get("classname", "")
+            if name.startswith("tests."):
+                found[name] += float(case.get("time", 0))
+                count[name] += 1
+        for name in found:
+            seconds[name], tests[name] = found[name], count[name]
     paths = {name: "/".join(name.split(".")[1:]) + ".py" for name in seconds}
     rows = [
         (total, paths[name])
@@ -54,8 +61,7 @@ def slowest(results: Path) -> list[tuple[float, str]]:
 
 def main(arguments: Sequence[str]) -> None:
     """The command."""
-    (results,) = arguments
-    rows = [f"{seconds:.0f} {path}" for seconds, path in slowest(Path(results))]
+    rows = [f"{seconds:.0f} {path}" for seconds, path in slowest([*map(Path, arguments)])]
     head = "# Seconds in a run of everything, and file; made by `python -m tests.tiers`."
     LIST.write_text("\n".join([head, *rows]) + "\n", "utf-8")
 

@@ -163,7 +163,7 @@ class PlanWriter:
                 counters.append(name)
                 continue
             number, offset = self._use(block.sources[symbol])
-            at = sizes.add(offset, INT64.size_bytes * found.position)
+            at = offset + INT64.size_bytes * found.position
             measures.append(Measure(name, number, at, found.low, found.high, found.origin))
         return self._enter(Segment(self._here, tuple(measures), tuple(counters)))
 
@@ -334,7 +334,7 @@ class PlanWriter:
         symbols = (region.counter, *changing, *following.values(), *earlier, *turns.values())
         here = self._enter(Segment(before, counters=tuple(map(sizes.name_of, symbols))))
         for sliced in region.sliced:
-            offset = sizes.multiply(sliced.position, bytes_of(sliced.inside))
+            offset = sliced.position * bytes_of(sliced.inside)
             self._places.aliases[sliced.inside] = (sliced.whole, offset)
         settled = self._place_rings(region, work, turns)
         copies = self._place_slices(region, work)
@@ -347,16 +347,16 @@ class PlanWriter:
                 # From the end backwards, the first slice needs room for all.
                 forward = place == region.counter
                 before_it = region.counter if forward else region.trips
-                through = sizes.add(region.counter, 1) if forward else region.trips
-                keep = sizes.multiply(each, before_it)
-                self._enlarge(growing, sizes.multiply(each, through), keep)
+                through = region.counter + 1 if forward else region.trips
+                keep = each * before_it
+                self._enlarge(growing, each * through, keep)
             self._call(copy, inner.origins)
         self._carry_on(region, work, following, settled)
         for symbol, size in earlier.items():
             self._set(symbol, size)
         for ring, turn in turns.items():
             self._set(turn, ring.opposite(turn))
-        through = sizes.add(region.counter, 1)
+        through = region.counter + 1
         for number in (region.count, done, region.counter):
             if number is not None:
                 self._set(number, through)
@@ -390,10 +390,10 @@ class PlanWriter:
         """All slices of a result must have one shape: each has that of the one before it."""
         is_later = integer.minimum(region.counter, 1)
         for symbol, size in earlier.items():
-            difference = sizes.add(size, sizes.multiply(symbol, -1))
+            difference = size - symbol
             segment = segments[inner.levels.of_sizes((size,))]
             reason = "A loop gives slices of different sizes for one result"
-            self._guards.append(Guard(sizes.multiply(difference, is_later), 0, reason, segment))
+            self._guards.append(Guard(difference * is_later, 0, reason, segment))
 
     def _begin_carried(self, region: Repetition, work: RegionWork, block: WorkBlock) -> None:
         places = _in_rings(work, 0)
@@ -429,7 +429,7 @@ class PlanWriter:
         inner, skip = work.blocks[0], int(region.goes_on)
         opposite = {ring: ring.opposite(turn) for ring, turn in turns.items()}
         now = _in_rings(work, region.counter, turns)
-        next_ = _in_rings(work, sizes.add(region.counter, 1), opposite)
+        next_ = _in_rings(work, region.counter + 1, opposite)
         for k, place in now.items():
             self._places.aliases[region.carried[k].inside] = place
         computed = [ring.members[0] for ring in work.rings if not ring.is_closed]
@@ -478,7 +478,7 @@ class PlanWriter:
         self._fresh = set(slices) - set(first)
         left: list[tuple[Buffer | None, Dim, Invocation]] = []
         for buffer, result, copy, place in zip(slices, results, copies, region.places, strict=True):
-            offset = sizes.multiply(place, bytes_of(buffer))
+            offset = place * bytes_of(buffer)
             growing = result in self._places.growing
             if growing:
                 self._fresh.discard(buffer)

@@ -12,7 +12,7 @@ from sardonyx.tensor.tensor import Buffer
 
 def bytes_of(buffer: Buffer) -> Dim:
     """How much memory a buffer's elements take."""
-    return sizes.multiply(sizes.product(buffer.shape), buffer.dtype.size_bytes)
+    return sizes.product(buffer.shape) * buffer.dtype.size_bytes
 
 
 class Places:
@@ -73,7 +73,7 @@ class Places:
         offset: Dim = 0
         while buffer in self.aliases:
             buffer, more = self.aliases[buffer]
-            offset = sizes.add(offset, more)
+            offset = offset + more
         return self.number(buffer, segment), offset
 
     def touch(self, number: int, position: int) -> None:

@@ -315,5 +315,5 @@ def _enlarging(graph: Graph, value: Value) -> Node | None:
     if not _keeps_channels(node, len(x.shape)):
         return None
     before, after = (sizes.product(s[2:]) for s in (x.shape, value.shape))
-    lost = sizes.add(before, sizes.multiply(after, -1))
-    return None if is_nonnegative(sizes.add(lost, -1)) else node
+    lost = before - after
+    return None if is_nonnegative(lost - 1) else node

@@ -110,7 +110,7 @@ def _is_softmax(rows: LoopNest) -> bool:
         if [g.body for g in guards] != [_finite(largest), _positive(divisor)]:
             return False
         largest, divisor = map(_value, guards)
-    same = power.body is scalar.unary("exp", scalar.binary("sub", x, largest))
+    same = power.body is scalar.unary("exp", x - largest)
     same = same and total.body is _value(power)
     weight = scalar.binary("div", _value(power), divisor)
     given = quotient.body
@@ -125,7 +125,7 @@ def _is_guard(stage: Stage) -> bool:
 
 def _finite(largest: Scalar) -> Scalar:
     """The largest score, or 0 where that is minus infinity."""
-    return scalar.select(scalar.compare("gt", largest, float("-inf")), largest, 0.0)
+    return scalar.select(largest > float("-inf"), largest, 0.0)
 
 
 def _positive(total: Scalar) -> Scalar:
@@ -305,7 +305,7 @@ def _digits(index: Dim) -> list[tuple[Dim, Dim]]:
         else:
             return []
         found.append((sizes.of_atom(atom), weight))
-        weight, left = sizes.multiply(weight, atom.arguments[0]), split[1]
+        weight, left = weight * atom.arguments[0], split[1]
     return found
 
 

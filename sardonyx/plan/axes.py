@@ -67,7 +67,7 @@ def dims_of(body: Scalar) -> Iterator[Dim]:
 def _shifted_atom(dim: Dim) -> Atom | None:
     """The atom that this is, perhaps with a number added."""
     number = sum(c for monomial, c in sizes.terms_of(dim) if not monomial)
-    return sizes.as_atom(sizes.add(dim, -number))
+    return sizes.as_atom(dim - number)
 
 
 class Axes:
@@ -126,7 +126,7 @@ class Axes:
             variable = space[position]
             high, low = self._new(count), self._new(divisor)
             space[position : position + 1] = [v for v in (high, low) if v != 0]
-            value = sizes.add(sizes.multiply(high, divisor), low)
+            value = high * divisor + low
             self._replace({sizes.variable(variable): value})
 
     def _divided(
@@ -213,12 +213,12 @@ class Axes:
                 return False
             if inner in sizes.atoms_of(high[0]) or outer in sizes.atoms_of(low[0]):
                 return False
-            if high[0] != sizes.multiply(low[0], inner.arguments[0]):
+            if high[0] != low[0] * inner.arguments[0]:
                 return False
         return True
 
     def _merge(self, space: list[Dim], a: Dim, b: Dim) -> None:
-        extent = sizes.multiply(extent_of(a), extent_of(b))
+        extent = extent_of(a) * extent_of(b)
         merged = self._new(extent)
         outer, inner = sizes.variable(a), sizes.variable(b)
         values = {
@@ -263,7 +263,7 @@ class Axes:
                 )
                 a = next(outer, None)
                 if a is not None:
-                    joined = self._new(sizes.multiply(extent_of(a), count))
+                    joined = self._new(extent_of(a) * count)
                     high, low = integer.floordiv(joined, count), integer.modulo(joined, count)
                     self._replace({sizes.variable(a): high, sizes.variable(b): low})
                     space[space.index(b)] = joined

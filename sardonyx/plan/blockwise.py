@@ -93,7 +93,7 @@ def in_blocks(group: Contraction) -> Blockwise | None:
         return None
     if not any(x.dtype.is_integer and x.dtype.bits <= 8 for x in nodes_of(group.right)):
         return None
-    if not _is_matrix(group.left, sizes.multiply(sizes.product(map(extent_of, rows)), depth)):
+    if not _is_matrix(group.left, sizes.product(map(extent_of, rows)) * depth):
         return None
     axes = _Axes(rows, columns, reduced)
     column = sizes.numbered_index(width, 0, "column")
@@ -104,14 +104,14 @@ def in_blocks(group: Contraction) -> Blockwise | None:
             continue  # larger blocks with no more padding were found
         number = sizes.numbered_index(blocks, 0, "number")
         inside = sizes.numbered_index(block, 0, "inside")
-        flat = sizes.add(sizes.multiply(number, block), inside)
+        flat = number * block + inside
         atoms = _digits_of(flat, reduced) | _digits_of(column, columns)
         right = weights_of(rewrite(group.right, atoms=atoms), sizes.variable(inside))
         if right is None:
             continue
         left = rewrite(group.left, atoms=atoms)
         if blocks * block != depth:
-            real = scalar.compare("lt", scalar.size(flat), scalar.size(depth))
+            real = scalar.size(flat) < scalar.size(depth)
             left = scalar.select(real, left, 0)
         best = _blockwise(group, axes, (column, number, inside), right, left)
     return best
@@ -267,7 +267,7 @@ def _flat(variables: list[Dim]) -> Dim:
     """The number of an element of row-major axes."""
     found: Dim = 0
     for v in variables:
-        found = sizes.add(sizes.multiply(found, extent_of(v)), v)
+        found = found * extent_of(v) + v
     return found
 
 

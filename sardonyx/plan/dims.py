@@ -83,7 +83,7 @@ class DimReader:
     def _entry(self, entry: Any) -> Any:
         if isinstance(entry, list):
             return sizes.total(
-                sizes.multiply(sizes.product(self._values[a] for a in atoms), coefficient)
+                sizes.product(self._values[a] for a in atoms) * coefficient
                 for coefficient, atoms in entry
             )
         ((kind, value),) = entry.items()

@@ -439,8 +439,8 @@ class _Inliner:
         if isinstance(reader, (Reduce, Contract)):
             axes += reduced_indices(reader.extents)
         volume = sizes.product(a.arguments[0] for a in map(sizes.as_atom, axes) if a is not None)
-        larger = sizes.add(volume, sizes.multiply(sizes.product(tensor.shape), -1))
-        return larger != 0 and not integer.is_nonnegative(sizes.multiply(larger, -1))
+        larger = volume - sizes.product(tensor.shape)
+        return larger != 0 and not integer.is_nonnegative(-larger)
 
 
 def _has_weights(tensor: Contract) -> bool:

@@ -104,7 +104,7 @@ def _parts(tensor: Tensor) -> tuple[Buffer, int] | None:
         return None
     (axis,) = differing
     limit = scalar.size(past.shape[axis])
-    inside = scalar.compare("lt", scalar.size(at[axis]), limit)
+    inside = scalar.size(at[axis]) < limit
     return (past, axis) if condition is inside else None
 
 
@@ -127,10 +127,10 @@ def _added(tensor: Tensor, past: Buffer, axis: int) -> Map:
     assert isinstance(tensor, Map)  # noqa: S101 - narrows the type for the checker
     length = past.shape[axis]
     shape = list(tensor.shape)
-    shape[axis] = sizes.add(shape[axis], sizes.multiply(length, -1))
+    shape[axis] = shape[axis] - length
     own, at = indices(tensor.shape), indices(tuple(shape))
     atoms = {
-        sizes.variable(i): sizes.add(length, at[k]) if k == axis else at[k]
+        sizes.variable(i): length + at[k] if k == axis else at[k]
         for k, i in enumerate(own)
         if i != 0
     }
@@ -183,10 +183,10 @@ class InplaceAppend:
             (new,) = substituted([_added(tensor, past, axis)], self._old)
             length = past.shape[axis]
             strides = row_major(room.shape)
-            step = sizes.multiply(strides[axis], room.dtype.size_bytes)
-            self.slots[new] = Slot(room, strides, sizes.multiply(step, length))
+            step = strides[axis] * room.dtype.size_bytes
+            self.slots[new] = Slot(room, strides, step * length)
             at = indices(tensor.shape)
-            behind = sizes.add(at[axis], sizes.multiply(length, -1))
+            behind = at[axis] - length
             self._old[tensor] = make_map(
                 tensor.shape, load(new, (*at[:axis], behind, *at[axis + 1 :]))
             )

@@ -79,7 +79,7 @@ def _shares(body: Scalar, index: Dim) -> list[Share] | None:
             _, chosen, other = part.arguments
             stack += (middle, end, other), (begin, middle, chosen)
         else:
-            found.append(Share(begin, sizes.subtract(end, begin), part))
+            found.append(Share(begin, end - begin, part))
     if len(found) >= _LEAST_PARTS and not all(integer.is_nonnegative(x.length) for x in found):
         return None
     return found

@@ -39,7 +39,7 @@ def strides_in(shape: tuple[Dim, ...], order: Order) -> tuple[Dim, ...]:
     step: Dim = 1
     for axis in reversed(order):
         strides[axis] = step
-        step = sizes.multiply(step, shape[axis])
+        step = step * shape[axis]
     return tuple(strides)
 
 
@@ -124,9 +124,7 @@ def _divisions(root: Materialized, strides: tuple[Dim, ...]) -> int:
         for body in (*reader.bodies, *reader.operands):
             for x in loads_of(body):
                 if x.tensor is root.buffer:
-                    offset = sizes.total(
-                        sizes.multiply(i, s) for i, s in zip(x.at, strides, strict=True)
-                    )
+                    offset = sizes.total(i * s for i, s in zip(x.at, strides, strict=True))
                     count += len(sizes.atoms_of(offset, "floordiv"))
     return count
 

@@ -95,7 +95,7 @@ def _computed(group: Contraction) -> tuple[Map, Buffer, Contraction] | Reason:
     atoms = dict(zip(map(sizes.variable, axes), own, strict=True))
     image = make_map(shape, rewrite(left, atoms=atoms))
     place = buffer(("moved", image), shape, left.dtype)
-    at = [sizes.add(sizes.multiply(s.row, s.step), s.tap) for s in sums]
+    at = [s.row * s.step + s.tap for s in sums]
     return image, place, replace(group, left=load(place, (*lead, *at, *channels)))
 
 

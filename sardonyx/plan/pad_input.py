@@ -104,21 +104,21 @@ def _written(
     wholes = [extent_of(s.whole) for s in outer]
     length = _known(last.tap) * count
     spare = 0 if codes is None else -length % GROUP
-    along = sizes.add(sizes.multiply(extent_of(last.whole), count), spare)
+    along = extent_of(last.whole) * count + spare
     shape = (*map(extent_of, lead), *wholes, along)
     own = indices(shape)
     atoms = dict(zip(map(sizes.variable, [*lead, *(s.whole for s in outer)]), own, strict=False))
     atoms |= _split(own[-1], last.whole, channels)
     body = rewrite(left, atoms=atoms)
     if spare:
-        behind = scalar.compare("lt", scalar.size(own[-1]), scalar.size(sizes.add(along, -spare)))
+        behind = scalar.size(own[-1]) < scalar.size(along - spare)
         body = scalar.select(behind, body, scalar.constant(0, left.dtype))
     image = make_map(shape, body)
     place = buffer(("image", image), shape, left.dtype)
     run = sizes.numbered_index(length + spare, 0, "run")
-    at = [sizes.add(sizes.multiply(s.row, s.step), s.tap) for s in outer]
-    start = sizes.multiply(last.row, last.step * count)
-    inside = load(place, (*lead, *at, sizes.add(start, run)))
+    at = [s.row * s.step + s.tap for s in outer]
+    start = last.row * (last.step * count)
+    inside = load(place, (*lead, *at, start + run))
     reduced = (*(s.tap for s in outer), run)
     return image, place, _over_runs(group, codes, inside, reduced, last.tap, channels)
 
@@ -138,7 +138,7 @@ def _over_runs(
     if codes is not None:
         inside = replace(codes, code=inside, window=None).whole
     if _known(run) > length:
-        tapped = scalar.compare("lt", scalar.size(run), scalar.size(length))
+        tapped = scalar.size(run) < scalar.size(length)
         right = scalar.select(tapped, right, 0)
     return replace(group, left=inside, right=right, reduced=reduced)
 
@@ -162,11 +162,11 @@ def _patches(
     at = dict(zip(map(sizes.variable, axes), own, strict=False))
     parts = _split(own[-1], first, others)
     for s in sums:
-        begin = sizes.multiply(at[sizes.variable(s.row)], s.step)
-        parts[sizes.variable(s.whole)] = sizes.add(begin, parts[sizes.variable(s.tap)])
+        begin = at[sizes.variable(s.row)] * s.step
+        parts[sizes.variable(s.whole)] = begin + parts[sizes.variable(s.tap)]
     body = rewrite(left, atoms=at | parts)
     if spare:
-        behind = scalar.compare("lt", scalar.size(own[-1]), scalar.size(length))
+        behind = scalar.size(own[-1]) < scalar.size(length)
         body = scalar.select(behind, body, scalar.constant(0, left.dtype))
     matrix = make_map(shape, body)
     place = buffer(("image", matrix), shape, left.dtype)
@@ -202,12 +202,12 @@ def _sum(left: Scalar, row: Dim, tap: Dim, number: int) -> Sum | None:
     step = _step(left, row, tap)
     if step is None:
         return None
-    reach = sizes.add(sizes.multiply(sizes.add(extent_of(row), -1), step), extent_of(tap))
+    reach = (extent_of(row) - 1) * step + extent_of(tap)
     # Nothing is read for no rows at all: the image may be smaller than a window.
-    extent = sizes.multiply(reach, integer.minimum(extent_of(row), 1))
+    extent = reach * integer.minimum(extent_of(row), 1)
     found = Sum(row, tap, step, sizes.numbered_index(extent, number, "sum"))
     moved = rewrite(left, atoms=_in_place_of(found))
-    back = sizes.add(sizes.multiply(row, step), tap)
+    back = row * step + tap
     return found if rewrite(moved, atoms={sizes.variable(found.whole): back}) is left else None
 
 

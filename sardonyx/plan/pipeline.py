@@ -5,7 +5,7 @@ function takes:
 
 - `TensorPass`: inputs and outputs of a graph, before anything else.
 - `GroupPass`: the plan of a block so far (`BlockPlan`); gives the next one.
-- `StepwisePass`: one group, and the plan so far. Such passes that stand side by side walk the groups
+- `StepwisePass`: one group, and the plan so far. Those that stand side by side walk the groups
   together, as the order of a tensor's axes decides on what the groups after it do.
 - `LoopPass`: a loop of the model.
 - `OperandPass`: a contraction whose kernel is built; it may have an operand copied first. Kernel

@@ -341,7 +341,7 @@ class Plan:
 
     def size_of(self, spec: InputSpec | OutputSpec) -> Dim:
         """Bytes of a feed or a result."""
-        return sizes.multiply(sizes.product(spec.dims), spec.dtype.size_bytes)
+        return sizes.product(spec.dims) * spec.dtype.size_bytes
 
     def __str__(self) -> str:
         lines = [f"input {x.name}: {x.dtype}{list(x.dims)}" for x in self.inputs]

@@ -55,12 +55,12 @@ class Ring:
 
     def place(self, member: int, iteration: Dim) -> Dim:
         """At which byte a member, counted from 0, lies in an iteration."""
-        turn = sizes.add(iteration, self.slots - member)
-        return sizes.multiply(integer.modulo(turn, self.slots), self.slot_bytes)
+        turn = iteration + (self.slots - member)
+        return integer.modulo(turn, self.slots) * self.slot_bytes
 
     def opposite(self, place: Dim) -> Dim:
         """The other place of two."""
-        return sizes.add(self.slot_bytes, sizes.multiply(place, -1))
+        return self.slot_bytes - place
 
 
 def taken_over(region: Repetition) -> dict[int, int]:
@@ -108,13 +108,13 @@ def rings_of(region: Repetition, sources: Mapping[int, int]) -> list[Ring]:
     found = []
     for members, is_closed in chains:
         inside = region.carried[members[0]].inside
-        size = sizes.multiply(sizes.product(inside.shape), inside.dtype.size_bytes)
+        size = sizes.product(inside.shape) * inside.dtype.size_bytes
         is_small = isinstance(size, int) and size < _LEAST_BYTES
         if len(members) == 1 and (is_small or region.carried[members[0]].sizes):
             continue
-        slot_bytes = sizes.multiply(integer.ceildiv(size, _ALIGNMENT), _ALIGNMENT)
+        slot_bytes = integer.ceildiv(size, _ALIGNMENT) * _ALIGNMENT
         slots = len(members) + (not is_closed)
-        memory = Buffer((sizes.multiply(slot_bytes, slots),), UINT8, ("ring", inside))
+        memory = Buffer((slot_bytes * slots,), UINT8, ("ring", inside))
         found.append(Ring(tuple(members), is_closed, memory, slot_bytes))
     return found
 

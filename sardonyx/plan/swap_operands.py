@@ -150,10 +150,10 @@ def with_whole_image(group: Contraction) -> tuple[Map, Buffer, Contraction] | Re
             if apart is None:
                 continue
             extent = extent_of(column)
-            reach = sizes.add(extent, sizes.multiply(sizes.add(extent_of(tap), -1), apart))
+            reach = extent + (extent_of(tap) - 1) * apart
             whole = sizes.numbered_index(reach, len(sums), "sum")
             moved = rewrite(right, atoms={sizes.variable(column): whole, sizes.variable(tap): 0})
-            back = sizes.add(column, sizes.multiply(tap, apart))
+            back = column + tap * apart
             if rewrite(moved, atoms={sizes.variable(whole): back}) is not right:
                 return _SCATTERED
             right, sums[column] = moved, (whole, tap, apart)
@@ -171,7 +171,7 @@ def with_whole_image(group: Contraction) -> tuple[Map, Buffer, Contraction] | Re
     atoms = dict(zip(map(sizes.variable, axes), indices(shape), strict=True))
     image = make_map(shape, rewrite(right, atoms=atoms))
     place = buffer(("image", image), shape, right.dtype)
-    at = [sizes.add(c, sizes.multiply(tap, apart)) for c, (_, tap, apart) in sums.items()]
+    at = [c + tap * apart for c, (_, tap, apart) in sums.items()]
     return image, place, replace(group, right=load(place, (*lead, *at)))
 
 

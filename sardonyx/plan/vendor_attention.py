@@ -140,14 +140,14 @@ def _causal(test: Scalar, group: Attention) -> str:
         return ""
     low, high = (left, right) if test.op in ("le", "lt") else (right, left)
     # low <= high: the key, less the row, is at most `reach`.
-    behind = sizes.add(high, sizes.multiply(low, -1))
-    reach = sizes.add(sizes.add(behind, group.key), sizes.multiply(group.row, -1))
+    behind = high - low
+    reach = behind + group.key - group.row
     if test.op in ("lt", "gt"):
-        reach = sizes.add(reach, -1)
+        reach = reach - 1
     if reach == 0:
         return "first"
     rows, keys = extent_of(group.row), extent_of(group.key)
-    return "last" if reach == sizes.add(keys, sizes.multiply(rows, -1)) else ""
+    return "last" if reach == keys - rows else ""
 
 
 class Heads:
@@ -234,10 +234,10 @@ def _as_heads(batch: list[Dim], of: dict[Dim, list[Dim]]) -> tuple[Dim, Dim, Dim
     count = length_of(group)
     own = [k for k in range(len(of[group])) if k not in (1, 2)]
     for heads in reversed(plain):
-        if all(of[heads][k] == sizes.multiply(of[group][k], count) for k in own):
+        if all(of[heads][k] == of[group][k] * count for k in own):
             outer_axis = next((v for v in plain if v is not heads), 0)
             many = length_of(heads)
-            return outer_axis, group, sizes.multiply(many, count), many, heads
+            return outer_axis, group, many * count, many, heads
     if len(plain) > 1:
         return "heads that share keys do not lie side by side"
     return plain[0] if plain else 0, group, count, 1, 0

@@ -172,7 +172,7 @@ class Windows:
         steps, shape = strides[image.tensor], image.tensor.shape
         many = length_of(groups)
         numbers: list[Dim] = [
-            length_of(image.at[0]), shape[1], sizes.multiply(many, extent_of(column)), many,
+            length_of(image.at[0]), shape[1], many * extent_of(column), many,
             steps[0], steps[1], *(s for s in out[:2] if s is not None),
         ]  # fmt: skip
         for axis, (variable, tap, stride, dilation, pad) in enumerate(axes):
@@ -181,7 +181,7 @@ class Windows:
                 shape[axis + 2], length_of(tap), length_of(variable), stride, dilation, pad,
                 steps[axis + 2], 0 if step is None else step,
             ]  # fmt: skip
-        if sizes.multiply(many, length_of(channel)) != shape[1]:
+        if many * length_of(channel) != shape[1]:
             return "it sums a part of the channels"
         self.numbers = tuple(numbers)
         filters = (groups, column) if groups != 0 else (column,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 
 from sardonyx.kernel.language.builder import Builder
@@ -18,7 +19,15 @@ from sardonyx.plan.control_flow import (
     Gate,
 )
 from sardonyx.plan.steps import Enter, JumpIfLess, JumpUnless, SetSize
-from sardonyx.plan.tape import ADD, FLOORDIV, LIMIT, MAXIMUM, MULTIPLY, Instruction
+from sardonyx.plan.tape import (
+    ADD,
+    FLOORDIV,
+    LIMIT,
+    MAXIMUM,
+    MINIMUM,
+    MULTIPLY,
+    Instruction,
+)
 from sardonyx.runtime.plan_tables import PlanTables
 
 #: So many trips a loop makes between two looks at what the host says.
@@ -116,8 +125,8 @@ class _Writer:
             test = self.plan.commands[gate.trips]
             assert isinstance(test, JumpIfLess)  # noqa: S101 - `plan.control_flow` says so
             left, right = (self._size(d, test.segment) for d in (test.left, test.right))
-            less = b.compare("lt", self._value(left), right)
-            chosen = self._unless_told(b.binary("and", chosen, b.index_cast(less)), left)
+            less = self._value(left) < right
+            chosen = self._unless_told(chosen & b.index_cast(less), left)
         before = dict(self.known), dict(self.stores)
         held = b.variable(lets)
         arms = [(b.ne(chosen, 0), gate.then), (b.eq(chosen, 0), gate.otherwise)]
@@ -128,9 +137,9 @@ class _Writer:
                 held.set(self.going())
             self.known, self.stores = dict(before[0]), dict(before[1])
         goes = held.get()
-        self.set_condition("first", b.binary("and", chosen, goes))
+        self.set_condition("first", chosen & goes)
         if gate.trips is None:
-            self.set_condition("second", b.binary("and", b.binary("xor", chosen, 1), goes))
+            self.set_condition("second", (chosen ^ 1) & goes)
 
     def _flag(self, number: int) -> SsaValue:
         """1 if the condition of a jump is true, else 0."""
@@ -146,10 +155,10 @@ class _Writer:
         held = b.variable(lets)
         if not isinstance(counter, SsaValue):  # the first trip
             return lets
-        with b.if_(b.eq(b.binary("and", counter, _TRIPS_PER_LOOK - 1), 0)):
+        with b.if_(b.eq(counter & (_TRIPS_PER_LOOK - 1), 0)):
             told = b.load(I64, b.context("cancel"), ordering="relaxed")
             fault = b.load(I64, b.context("fault"), ordering="relaxed")
-            held.set(b.select(b.eq(b.binary("or", told, fault), 0), lets, 0))
+            held.set(b.select(b.eq(told | fault, 0), lets, 0))
         return held.get()
 
     def _size(self, dim: object, segment: int) -> Operand:
@@ -179,9 +188,9 @@ class _Writer:
             for argument, buffer, slot in image.rows(table, segment):
                 base, offset = self.of("bases", buffer), self._value(self.of("slots", slot))
                 size = self.of("slots", image.size_slot(buffer))
-                wrong = b.binary("or", b.compare("lt", offset, 0), b.compare("gt", offset, size))
+                wrong = (offset < 0) | (offset > size)
                 self._fault_if(wrong, OFFSET + buffer, offset, size)
-                at = b.select(wrong, self._value(base), b.binary("add", offset, base))
+                at = b.select(wrong, self._value(base), offset + base)
                 self.put("arguments", argument, at)
         for argument, slot in image.rows("numbers", segment):
             self.put("arguments", argument, self.of("slots", slot))
@@ -195,19 +204,18 @@ class _Writer:
             base = b.load(PTR, b.parameter("bases"), buffer)
             value = b.load(I64, b.offset(base, self.of("slots", offset)))
             least, most = self.of("slots", low), self.of("slots", high)
-            wrong = b.binary("or", b.compare("lt", value, least), b.compare("gt", value, most))
+            wrong = (value < least) | (value > most)
             self._fault_if(wrong, MEASURE + k, value, 0)
             # What comes next must not reach beyond what there is.
             self.put("slots", slot, b.select(wrong, least, value))
 
     def _evaluate(self, segment: int) -> None:
         """As `plan.tape.evaluate`."""
-        b = self.b
         first, end = self.tape.ranges[segment]
         wrong: SsaValue | None = None
         for instruction in self.tape.instructions[first:end]:
             value, is_wrong = self._do(instruction)
-            wrong = is_wrong if wrong is None else b.binary("or", wrong, is_wrong)
+            wrong = is_wrong if wrong is None else wrong | is_wrong
             self.put("slots", instruction[1], value)
         if wrong is not None:
             self._fault_if(wrong, SIZE + segment, 0, 0)
@@ -219,21 +227,19 @@ class _Writer:
         x, y = self._value(self.of("slots", left)), self.of("slots", right)
         if operation == MULTIPLY:
             # In floating point a product cannot wrap, and is too large if the exact one is.
-            estimate = b.binary("mul", b.convert(x, F64), b.convert(y, F64))
-            wrong = b.compare("ge", b.unary("abs", estimate), float(LIMIT))
-            return b.binary("mul", x, y), wrong
+            estimate = b.convert(x, F64) * b.convert(y, F64)
+            wrong = b.unary("abs", estimate) >= float(LIMIT)
+            return x * y, wrong
         if operation == FLOORDIV:
-            wrong = b.compare("lt", self._value(y), 1)
+            wrong = self._value(y) < 1
             divisor = b.max(y, 1)
             quotient = x // divisor
-            inexact = b.compare("lt", x - quotient * divisor, 0)
+            inexact = x - quotient * divisor < 0
             return quotient - b.index_cast(inexact), wrong
-        if operation == ADD:
-            value = b.binary("add", x, y)
-        else:
-            value = b.max(x, y) if operation == MAXIMUM else b.min(x, y)
-        beyond = b.compare("ge", value, LIMIT)
-        return value, b.binary("or", beyond, b.compare("le", value, -LIMIT))
+        combine = {ADD: operator.add, MAXIMUM: b.max, MINIMUM: b.min}[operation]
+        value = combine(x, y)
+        beyond = value >= LIMIT
+        return value, beyond | (value <= -LIMIT)
 
     def _one_if(self, test: SsaValue) -> SsaValue:
         return self._value(self.b.index_cast(test))

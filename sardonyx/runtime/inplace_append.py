@@ -62,7 +62,7 @@ class Appender:
             length = inputs[a.input].dims[a.axis]
             self._groups.setdefault(length, []).append(a)
             whole = outputs[a.output].dims[a.axis]
-            self._counts[a.output] = sizes.add(whole, sizes.multiply(length, -1))
+            self._counts[a.output] = whole - length
         used = {atom.name for d in self._counts.values() for atom in sizes.leaves_of(d)}
         self._symbols: list[tuple[str, int, int]] = []
         for k, spec in enumerate(inputs):

@@ -68,7 +68,7 @@ CUSTOM_KERNELS: Table[CustomKernelTask, list[Invocation]] = (
 def _view(
     tensor: Buffer, shape: tuple[Dim, ...], at: tuple[Dim, ...], strides: Strides, rename: Rename
 ) -> View:
-    offset = sizes.total(sizes.multiply(i, s) for i, s in zip(at, strides[tensor], strict=True))
+    offset = sizes.total(i * s for i, s in zip(at, strides[tensor], strict=True))
     steps: list[Dim] = []
     for variable in indices(shape):
         atom = sizes.as_atom(variable)

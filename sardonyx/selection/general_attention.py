@@ -82,7 +82,7 @@ class _Making(Generaliser):
         assert isinstance(g, Attention)  # noqa: S101 - narrows the type for the checker
         rows, least = int(extent_of(g.row)), max(ROWS)
         counts = tile_rows(rows, block)
-        more = sizes.add(self._symbol("rows", rows - least), least)
+        more = self._symbol("rows", rows - least) + least
         self._extents[sizes.variable(g.row)] = more
         for k, axis in enumerate(v for v in g.batch if v != 0):
             self._extents[sizes.variable(axis)] = self._symbol(f"batch {k}", extent_of(axis))

@@ -235,9 +235,7 @@ class _Making(Generaliser):
             # Full panels matter only to an epilogue that finishes several vectors at once.
             units = (panel, self._lanes) if is_long(g.epilogue) else (self._lanes,)
             unit = next((n for n in units if width % n == 0 and not self._is_slight), 1)
-            self._extents[sizes.variable(column)] = sizes.multiply(
-                self._symbol("column", width // unit), unit
-            )
+            self._extents[sizes.variable(column)] = self._symbol("column", width // unit) * unit
         else:
             count_of_heads = int(extent_of(heads))
             self._extents[sizes.variable(heads)] = self._symbol("heads", count_of_heads)

@@ -116,7 +116,7 @@ def lanes_extent(value: int, values: dict[Atom, Dim]) -> Dim:
     unit = 1 if value % _LANES else _LANES
     made = sizes.symbol("general elements" if unit == 1 else "general vectors")
     values[sizes.variable(made)] = value // unit
-    return sizes.multiply(made, unit)
+    return made * unit
 
 
 def structure_of_copy(
@@ -218,7 +218,7 @@ def _moved(index: Dim, atoms: Mapping[Atom, Dim], width: Dim, general: Dim) -> D
     terms = []
     for monomial, coefficient in sizes.terms_of(index):
         step = general if coefficient == width and len(monomial) == 1 else coefficient
-        terms.append(sizes.multiply(substitute(sizes.of_monomial(monomial, 1), atoms), step))
+        terms.append(substitute(sizes.of_monomial(monomial, 1), atoms) * step)
     return sizes.total(terms)
 
 

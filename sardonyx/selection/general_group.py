@@ -132,10 +132,10 @@ class Generaliser:
         step, extent = (0 if linear is None else linear[0]), axes[0].arguments[0]
         if not isinstance(step, int) or step < 1:
             return None
-        rest = sizes.add(end, sizes.multiply(extent, -step))
+        rest = end + extent * -step
         if not isinstance(rest, int) or abs(rest) > _NEAR:
             return None
-        return sizes.add(sizes.multiply(self._extents[axes[0]], step), rest)
+        return self._extents[axes[0]] * step + rest
 
     def _dense(self, tensor: Tensor, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """Strides of a stand-in: products of its extents where those of the buffer are."""
@@ -149,7 +149,7 @@ class Generaliser:
             if k is None:
                 break
             strides[k] = made
-            step, made = sizes.multiply(step, tensor.shape[k]), sizes.multiply(made, shape[k])
+            step, made = step * tensor.shape[k], made * shape[k]
             left.remove(k)
         return tuple(
             self._stride(before[k], tensor.shape[k]) if one is None else one

@@ -225,8 +225,8 @@ class _Making(Generaliser):
             unit, least = units.get(k, 1), 2 * int(k == blocks)
             if k != fixed:
                 count = extent // unit - least if isinstance(extent, int) else extent
-                symbol = sizes.add(self._symbol(f"axis {k}", count), least)
-                extent = sizes.multiply(symbol, unit)
+                symbol = self._symbol(f"axis {k}", count) + least
+                extent = symbol * unit
             self._extents[sizes.variable(axis)] = extent
         outer = tuple(self._variable(v, k, "o") for k, v in enumerate(g.outer))
         reduced = g.inner

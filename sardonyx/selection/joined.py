@@ -103,7 +103,7 @@ class _Making:
                    enumerate(zip(own, extents, strict=True))]  # fmt: skip
         self._atoms = sizes.in_place_of(own, general)
         moved = list(own)
-        moved[self._axis] = sizes.add(own[self._axis], share.begin)
+        moved[self._axis] = own[self._axis] + share.begin
         body = rewrite(share.body, atoms=sizes.in_place_of(self._outer, moved))
         try:
             body = self._general(body)
@@ -194,7 +194,7 @@ class _Making:
             else:
                 value = self._number(factor)
             for atom in inner:
-                value = sizes.multiply(value, self._atom(atom))
+                value = value * self._atom(atom)
             terms.append(value)
         return sizes.total(terms)
 

@@ -111,8 +111,7 @@ def _axes(shape: tuple[Dim, ...], offset: Dim, limited: Dim) -> list[_Axis] | No
                 return None
             steps.append(linear[0])
         offset, limited = (
-            sizes.add(value, sizes.multiply(index, -step))
-            for value, step in zip((offset, limited), steps, strict=True)
+            value + index * -step for value, step in zip((offset, limited), steps, strict=True)
         )
         made = _Axis(int(extent), steps[0], int(target), steps[1])
         before = found[-1] if found else None
@@ -150,8 +149,8 @@ def _made(
     own = indices(shape)
     body = load(stand_in, own)
     if last.limited:
-        index = sizes.add(sizes.multiply(own[0], symbol("step", axes[0].limited)), own[-1])
-        inside = scalar.compare("lt", scalar.size(index), scalar.size(symbol("limit", limit)))
+        index = own[0] * symbol("step", axes[0].limited) + own[-1]
+        inside = scalar.size(index) < scalar.size(symbol("limit", limit))
         body = scalar.select(inside, body, scalar.constant(0, source.dtype))
     return GeneralCopy(
         make_map(shape, body), place, {stand_in: tuple(read), place: tuple(write)},

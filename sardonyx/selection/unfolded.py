@@ -46,7 +46,7 @@ def unfolded(canonical: Canonical) -> Canonical:
         made[b]: tuple(
             step
             for old, width in zip(canonical.strides[b], widths[b], strict=True)
-            for step in ((sizes.multiply(old, width), old) if width else (old,))
+            for step in ((old * width, old) if width else (old,))
         )
         for b in accesses
     }
@@ -112,10 +112,10 @@ def _row_and_column(index: Dim, width: int) -> tuple[Dim, Dim]:
     for atoms, step in sizes.terms_of(index):
         if not atoms:
             rest = (step + width // 2) % width - width // 2
-            row = sizes.add(row, (step - rest) // width)
-            column = sizes.add(column, rest)
+            row = row + (step - rest) // width
+            column = column + rest
         elif step % width == 0:
-            row = sizes.add(row, sizes.of_monomial(atoms, step // width))
+            row = row + sizes.of_monomial(atoms, step // width)
         else:
-            column = sizes.add(column, sizes.of_monomial(atoms, step))
+            column = column + sizes.of_monomial(atoms, step)
     return row, column

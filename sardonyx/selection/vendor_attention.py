@@ -133,7 +133,7 @@ def _with_bias(group: Attention, scores: Scores, bias: Scalar) -> Scalar:
         rows, keys = extent_of(group.row), extent_of(group.key)
         reach = group.row
         if scores.causal == "last":
-            reach = sizes.add(reach, sizes.add(keys, sizes.multiply(rows, -1)))
-        seen = scalar.compare("le", scalar.size(group.key), scalar.size(reach))
+            reach = reach + keys - rows
+        seen = scalar.size(group.key) <= scalar.size(reach)
         total = scalar.select(seen, total, float("-inf"))
     return scalar.cast(total, kind)
