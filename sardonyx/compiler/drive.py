@@ -380,7 +380,11 @@ def build_for(
 def model_key(
     source: Any, state: _State | None, options: EngineOptions, provider: Provider
 ) -> str | None:
-    """Identity of a model: of a file its place and time, of bytes what they are."""
+    """The cache's key of a session: a digest of all that decides on its plans and code.
+
+    A file is identified by its real path and state, bytes by their digest. None if the source has
+    no identity: then nothing of it is kept.
+    """
     identity = digest(source) if isinstance(source, bytes) else state
     if identity is None:
         return None

@@ -2,10 +2,10 @@
 
     present = Concat(past, new)        past (..., P, ...), new (..., n, ...)
 
-An input and the output that continues it lie in one *room*: an array (..., C, ...) with C >= P + n.
-The plan reads the growable buffer in place of the input, and writes `new` into it at row P; both
-the old rows and the new ones are read there. The room's capacity C is a symbol of its own. P comes
-from the shape of a further input that nothing reads.
+An input and the output that continues it lie in one *growable buffer*: an array (..., C, ...) with
+C >= P + n. The plan reads the growable buffer in place of the input, and writes `new` into it at
+row P; both the old rows and the new ones are read there. The buffer's capacity C is a symbol of its
+own. P comes from the shape of a further input that nothing reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a tensor is written to: a part of an input's room.
+    """Where a tensor is written to: a part of an input's growable buffer.
 
     Attributes:
         room: The input.

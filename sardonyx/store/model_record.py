@@ -1,4 +1,4 @@
-"""What the cache keeps of a model beside code and constants: its face and its plan."""
+"""What the cache keeps of a model beside code and constants: inputs, outputs and plan."""
 
 from __future__ import annotations
 
