@@ -22,13 +22,16 @@ _SLOW = slow_files()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--tier`: see `tests.tiers`."""
-    text = "which tests: those that take five minutes, the rest, or all; all where paths are given"
+    text = (
+        "those that take five minutes, the rest, or all; by default all where paths or -k are given"
+    )
     parser.addoption("--tier", choices=TIERS, default=None, help=text)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files of other tiers; None lets pytest decide."""
-    named = config.getoption("file_or_dir")
+    # Who asks for tests by name gets them all, not those alone that are quick.
+    named = config.getoption("file_or_dir") or config.getoption("keyword")
     tier = config.getoption("tier") or ("all" if named else "fast")
     return is_left_out(collection_path, tier, _SLOW) or None
 

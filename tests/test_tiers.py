@@ -42,7 +42,7 @@ def test_slow_is_what_takes_long_in_all_and_for_each_test(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "collects"),
     [(["tests/fuzz"], True), (["tests/fuzz", "--tier=fast"], False),
-     (["tests/fuzz", "--tier=rest"], True)],
+     (["tests/fuzz", "--tier=rest"], True), (["--ignore=tests/ops", "-k", "test_fuzz"], True)],
 )  # fmt: skip
 def test_a_named_path_runs_all_of_it(arguments: list[str], collects: bool) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]

@@ -1,6 +1,6 @@
 """The fast tier of the tests: every file but the slow ones, which are listed in slow_files.txt.
 
-`pytest` without a path runs the fast tier, with a path every test in it. `--tier=rest` runs what
+`pytest` alone runs the fast tier; with a path, or `-k`, every test of it. `--tier=rest` runs what
 the fast tier leaves out, `--tier=all` everything. `python -m tests.tiers RESULTS.xml ...` writes
 the list anew from a run of everything: `pytest --tier=all --junitxml=RESULTS.xml`.
 """

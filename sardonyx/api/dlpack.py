@@ -114,13 +114,6 @@ def is_uint8_capsule(capsule: Any) -> bool:
     return (kind[0], kind[1]) == (_UNSIGNED, 8)
 
 
-def is_on_device(value: Any) -> bool:
-    """Whether an object of another library lies in memory of a GPU."""
-    if hasattr(value, "__dlpack_device__"):
-        return int(value.__dlpack_device__()[0]) in _ON_DEVICE
-    return hasattr(value, "__cuda_array_interface__")
-
-
 def _on_device(value: Any) -> DeviceArray:
     from sardonyx.cuda.interop.exchange import from_producer
 

@@ -22,7 +22,7 @@ from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.executable import DeviceFacts, Executable, ExecutableReport
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame_pool import FramePool
-from sardonyx.runtime.growable_values import HOST_ROOMS
+from sardonyx.runtime.growable_values import HOST_BUFFERS
 from sardonyx.runtime.host_calls import HostPlan
 from sardonyx.runtime.host_epilogue import HostEpilogue
 from sardonyx.runtime.native_runs import NativeRuns
@@ -74,7 +74,7 @@ class CpuExecutable:
     def __init__(self, parts: CpuParts) -> None:
         self.parts, self.plan, self.budget = parts, parts.image.plan, parts.budget
         self.team, self.frames, self.try_run = parts.image.team, parts.frames, parts.try_run
-        self.facts = DeviceFacts(host_target().name, HOST, growable_buffers=HOST_ROOMS)
+        self.facts = DeviceFacts(host_target().name, HOST, growable_buffers=HOST_BUFFERS)
         self._binder = Binder(parts.launcher.runs, parts.budget)
         self._stops, self.launcher = parts.stops, parts.launcher
 
@@ -118,15 +118,6 @@ class CpuExecutable:
     ) -> AsyncRun:
         """See `Executable.start`: the run is over afterwards."""
         return AsyncRun(self.run_to(feeds, replace(wanted, waits=True), cancel))
-
-    def output_shapes(self, feeds: Sequence[object]) -> list[tuple[int, ...] | None]:
-        """Shapes that a run with these feeds would give, without running it.
-
-        None for an output whose shape depends on more than the feeds' shapes.
-        """
-        with self.frames.lease() as frame:
-            self._bind(frame, feeds)
-            return [None if r is None else r[0] for r in frame.results]
 
     def _bind(self, frame: Frame, feeds: Sequence[object]) -> tuple[object, ...]:
         return self._binder.bind(frame, self._stops.encoded(frame, feeds))

@@ -154,12 +154,6 @@ def _lay_out(data: bytes, sections: list[_Section]) -> tuple[bytearray, dict[int
     return image, offsets
 
 
-def undefined_symbols(data: bytes) -> list[str]:
-    """Names that the object refers to and does not define, sorted."""
-    symbols = _read_symbols(data, _read_sections(data))
-    return sorted({s.name for s in symbols if s.section == _UNDEFINED and s.name})
-
-
 def read_object(data: bytes) -> ObjectPart:
     """Lay out one relocatable object.
 
@@ -237,12 +231,3 @@ def join(parts: Sequence[ObjectPart]) -> Image:
         for offset, code, addend, name in part.references:
             rules[code](RelocationPlace(image, base + offset, symbols[name], addend, name))
     return Image(bytes(image), symbols)
-
-
-def link_object(data: bytes) -> Image:
-    """Link one relocatable object.
-
-    Raises:
-        EngineError: It refers to symbols outside, has writable data, or needs absolute addresses.
-    """
-    return join([read_object(data)])

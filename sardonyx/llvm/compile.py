@@ -157,9 +157,3 @@ def emit_assembly(text: str, target: Target, *, pipeline: str = "none", level: i
     with compiling:
         module, machine = _prepare(text, target, pipeline, level, True)
         return str(machine.emit_assembly(module))
-
-
-def optimised_text(text: str, target: Target, *, pipeline: str = "full") -> str:
-    """The LLVM IR text after the passes, for people."""
-    module, _ = _prepare(text, target, pipeline, 2, True)
-    return str(module)

@@ -27,6 +27,7 @@ from sardonyx.native.layout import (
 from sardonyx.plan.plan import InputSpec
 from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.storage import Array, DeviceArray
+from sardonyx.runtime.try_run import KeptItems
 
 #: Where a tuple keeps its items: behind its fixed part, which counts one item less than none.
 ITEMS_OFFSET = tuple.__basicsize__
@@ -46,8 +47,10 @@ def _layout_holds() -> bool:
         np.zeros((4, 0, 5), np.uint8),
         np.zeros((3, 4, 5), np.float64)[:, ::2],
     )
-    start = id(samples) + ITEMS_OFFSET
+    start, kept = id(samples) + ITEMS_OFFSET, KeptItems(samples)
     for k, array in enumerate(samples):
+        if _at(kept.address + WORD * k, ctypes.c_void_p) != id(array):
+            return False
         if _at(start + WORD * k, ctypes.c_void_p) != id(array):
             return False
         here = id(array)

@@ -47,7 +47,7 @@ class Frame:
 
     __slots__ = (
         "_budget", "_grown", "_image", "_places", "_reserved_bytes", "address", "arenas", "host",
-        "is_known", "is_short", "late", "recycled", "results", "scratch", "threads", "words",
+        "is_known", "is_short", "epilogue", "recycled", "results", "scratch", "threads", "words",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +98,7 @@ class Frame:
         self.threads = 0
         self.is_known = self.is_short = False
         self.host: HostTable | None = None
-        self.late: Any = None
+        self.epilogue: Any = None
         self._set("image", image.address)
         self.watch(None)
         self._set("context_fault", self.address + WORD * FRAME["fault"])
@@ -168,7 +168,7 @@ class Frame:
         several, team = len(self.arenas) > 1, self._image.team
         self.threads = team.size if several or self._image.part_count else self.get("threads")
         self.is_known = NATIVE and self._image.is_known
-        may_be_short = NATIVE and (self._image.is_known or self._image.is_late)
+        may_be_short = NATIVE and (self._image.is_known or self._image.ends_on_host)
         self.is_short = may_be_short and not several and self._is_short()
 
     def _is_short(self) -> bool:
@@ -220,7 +220,7 @@ class Frame:
             OutOfMemory: The system refuses, or the session may not have so much.
         """
         arena = self.arenas[segment]
-        self.late = None
+        self.epilogue = None
         try:
             arena.grow(self.state(segment, "arena_bytes"), largest=self._largest)
         finally:

@@ -64,7 +64,7 @@ def new_with_room(
     """A new value of zeros in a growable buffer of some size."""
     whole = _empty(shape, dtype, axis, capacity)
     whole[(slice(None),) * axis + (slice(shape[axis]),)] = 0
-    return HOST_ROOMS.value(GrowableBuffer(whole, axis, shape[axis]), shape[axis])
+    return HOST_BUFFERS.value(GrowableBuffer(whole, axis, shape[axis]), shape[axis])
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int) -> Array:
@@ -73,4 +73,4 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: in
     return np.empty(sizes, dtype)
 
 
-HOST_ROOMS = HostGrowableBuffers()
+HOST_BUFFERS = HostGrowableBuffers()

@@ -65,7 +65,7 @@ class HostEpilogue:
     @classmethod
     def of(cls, host: HostPlan | None, image: PlanTables) -> HostEpilogue | None:
         """Those of an image's plan, if it is one of these."""
-        if host is None or not image.is_late:
+        if host is None or not image.ends_on_host:
             return None
         return cls(image.plan, host, image.argument_places)
 
@@ -75,9 +75,9 @@ class HostEpilogue:
 
     def finish(self, frame: Frame, outputs: list[Any]) -> None:
         """Put what the functions give, and texts for codes, in place of some outputs."""
-        ready: list[_Ready] | None = frame.late
+        ready: list[_Ready] | None = frame.epilogue
         if ready is None:
-            ready = frame.late = self._ready(frame)
+            ready = frame.epilogue = self._ready(frame)
         for call, operands in ready:
             function, _, targets = call
             if operands is None:

@@ -302,7 +302,7 @@ class PlanTables:
             not self._is_remote and not self.plan.has_objects and not any(self.later[1:])
         )
         #: Whether the host has objects, but takes part at the end alone.
-        self.is_late = (
+        self.ends_on_host = (
             not self._is_remote
             and self.plan.has_objects
             and epilogue_commands(self.plan) is not None

@@ -174,7 +174,7 @@ class RecordedExecutable:
         self, feeds: Sequence[Any], wanted: OutputPlacement, cancel: CancelFlag | None = None
     ) -> AsyncRun:
         """See `Executable.start`; the run is over afterwards."""
-        return AsyncRun(self.run_to(feeds, wanted, cancel))
+        return AsyncRun(self.run_to(feeds, replace(wanted, waits=True), cancel))
 
     def callers_capture(self, wanted: OutputPlacement) -> AbstractContextManager[None] | None:
         """See `Executable.callers_capture`."""

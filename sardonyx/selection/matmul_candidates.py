@@ -98,7 +98,7 @@ class KernelTask:
     @cached_property
     def schedule(self) -> ContractionSchedule:
         """How it is summed directly."""
-        found = self.selector.schedules.pop(self.canonical.key, None)
+        found = self.selector.schedules.get(self.canonical.key)
         if found is None or self.selector.variant != DEFAULT:
             found = ContractionSchedule(*self._arguments)
         return found

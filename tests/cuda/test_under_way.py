@@ -68,6 +68,23 @@ def test_many_awaited_at_once(provider: str) -> None:
     asyncio.run(work())
 
 
+def test_runs_that_are_recorded_since_they_were_asked_for(provider: str) -> None:
+    session, x = _session(_TAKE, provider), _numbers(300)
+    right, wrong = np.arange(300, dtype=np.int64), np.full(300, 300)
+    for _ in range(3):
+        session.run(None, {"x": x, "i": right})
+
+    async def work() -> None:
+        good, bad = (session.run_async({"x": x, "i": i}) for i in (right, wrong))
+        with session.profile():
+            (y,) = await good
+            np.testing.assert_array_equal(y, x)
+            with pytest.raises(errors.RuntimeException, match="Gather"):
+                await bad
+
+    asyncio.run(work())
+
+
 def test_no_thread_is_held(gpu: FakeDriver | None) -> None:
     session = _session(_TEXT)
     session.run(None, {"x": _numbers(2, 3)})

@@ -13,9 +13,6 @@ from sardonyx.base.errors import InvalidArgument, SardonyxError
 from tests.support.session import check, model_of
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 _random = np.random.default_rng(11)
 _X = (_random.standard_normal((2, 3, 4)) + 3).astype(np.float32)
 _REDUCTIONS = "Sum Mean Max Min Prod L1 L2 LogSum LogSumExp SumSquare".split()

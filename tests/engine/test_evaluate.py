@@ -13,9 +13,6 @@ from tests.support.oracle import Oracle
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 _CASES: dict[str, tuple[onnx.ModelProto, list[dict[str, Any]]]] = {
     **{
         f"control: {name}": (model_of(f"g {text}", test_control._WEIGHTS), feeds)

@@ -9,9 +9,6 @@ from sardonyx.base.errors import InvalidGraph, NotImplemented
 from tests.support.ops import check_op
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 TRAINING = "ai.onnx.preview.training"
 HEAD = f'<ir_version: 8, opset_import: ["" : 18, "{TRAINING}" : 1]>'
 

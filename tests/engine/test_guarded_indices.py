@@ -9,9 +9,6 @@ import sardonyx
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 _random = np.random.default_rng(29)
 #: Stands before and behind each table: no index of anything here.
 _FAR = 10**6

@@ -9,9 +9,6 @@ import sardonyx
 from sardonyx.base import errors
 from tests.support.session import model_of
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 #: (size, type of y, constants, nodes): y is made of elements at `i`, int64[K], of an axis of that
 #: size, along which all elements are equal.
 ALIKE: dict[str, tuple[int, str, str, str]] = {

@@ -66,7 +66,9 @@ def test_conv_integer(case, kinds):
 
 
 @pytest.mark.parametrize("kinds", ["ui", "ii", "uu", "iu"])
-@pytest.mark.parametrize(("depth", "fixed"), [(1, True), (7, False), (64, True), (130, False)])
+@pytest.mark.parametrize(
+    ("depth", "fixed"), [(1, True), (7, False), (64, True), (130, True), (130, False)]
+)
 def test_mat_mul_integer(kinds, depth, fixed):
     random = np.random.default_rng(depth)
     left, right = kinds

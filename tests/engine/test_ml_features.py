@@ -7,9 +7,6 @@ from onnx import numpy_helper
 from sardonyx.base.errors import InvalidGraph
 from tests.support.ml import assert_same, run_ml
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((5, 4)).astype(np.float32)
 X[1] = 0

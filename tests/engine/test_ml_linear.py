@@ -7,9 +7,6 @@ from sardonyx.base.errors import InvalidGraph
 from tests.support.ml import assert_same, run_ml
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((9, 5)).astype(np.float32)
 TYPES = [np.float32, np.float64, np.int64, np.int32]

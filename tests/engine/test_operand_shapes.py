@@ -14,9 +14,6 @@ from sardonyx.base import errors
 from tests.support.ops import one_node_model
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 RNG = np.random.default_rng(3)
 
 

@@ -12,9 +12,6 @@ import pytest
 import sardonyx
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 MODELS = sorted((Path(__file__).parent / "pipelines").glob("*.onnx"))
 
 

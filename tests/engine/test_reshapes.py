@@ -13,9 +13,6 @@ import sardonyx
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 
 def test_pixels_of_a_strided_window_become_rows() -> None:
     nodes = [

@@ -10,9 +10,6 @@ from sardonyx import SparseTensor
 from sardonyx.base import dtypes
 from sardonyx.base.errors import InvalidGraph, RuntimeException
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 SHAPE = (3, 4)
 TYPES = [d for d in dtypes.ALL if d.kind != "s"]
 

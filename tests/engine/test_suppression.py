@@ -10,9 +10,6 @@ import pytest
 import sardonyx
 from tests.support.session import model_of
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 _random = np.random.default_rng(14)
 
 

@@ -11,9 +11,6 @@ from onnx import helper
 
 import sardonyx
 
-#: About graphs and plans, which no target changes.
-pytestmark = pytest.mark.once
-
 _random = np.random.default_rng(21)
 _NAN = float("nan")
 

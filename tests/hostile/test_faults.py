@@ -13,8 +13,8 @@ import pytest
 from tests.hostile.faults import CALLS, run_case
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The campaign goes on from here. A busy machine does fewer in the time that there is.
-_CASES, _SECONDS = 40, 15.0
+#: Enough for an idle machine; a busy one does fewer cases in the time that there is.
+_CASES, _SECONDS = 120, 15.0
 
 
 def test_faults(tmp_path: Path) -> None:

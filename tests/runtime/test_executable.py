@@ -292,7 +292,6 @@ def test_run_into():
             e.run_into([x], [bad])
     with pytest.raises(InvalidArgument, match="number of outputs"):
         e.run_into([x], [])
-    assert e.output_shapes([x]) == [(3, 4)]
 
 
 def test_a_set_flag_cancels():

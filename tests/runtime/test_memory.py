@@ -14,7 +14,7 @@ from sardonyx.compiler.options import EngineOptions
 from tests.engine.networks import Net
 
 #: Models that are measured, and the number behind theirs.
-_COUNT, _LAST = 12, 20
+_COUNT, _LAST = 20, 29
 
 
 def small_model(k: int) -> onnx.ModelProto:
@@ -52,10 +52,10 @@ def test_nothing_stays_of_a_model() -> None:
     tracemalloc.start()
     try:
         # Micro-kernels are kept for all models: the last two have those of wider results.
-        for k in (*range(5), 9, _LAST):
+        for k in (*range(8), 15, _LAST):
             make_and_drop(k)
         before = traced_bytes()
-        for k in range(_LAST - _COUNT, _LAST):
+        for k in range(_LAST + 1 - _COUNT, _LAST + 1):
             make_and_drop(k)
         after = traced_bytes()
     finally:

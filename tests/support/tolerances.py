@@ -2,7 +2,8 @@
 
 A row is a type and a kind of computation. Its numbers are epsilons of the type: of each expected
 value, and besides of 1, or of the largest expected value. A test names a row and no number;
-`tests/test_tolerances.py` holds that. What must be equal is compared with equality.
+`tests/test_tolerances.py` holds that for calls that compare arrays. What must be equal is compared
+with equality.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sardonyx.base import dtypes
 from sardonyx.base.dtypes import DType
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.representation import require_numbers, value_type
@@ -164,8 +163,3 @@ class Accumulator:
         limit = -1 if last else (1 << 62)
         chosen = b.select(held, at, limit)
         return b.reduce("reduce_max" if last else "reduce_min", chosen)
-
-
-def accumulator_type(dtype: DType) -> DType:
-    """The type in which sums of `dtype` are kept."""
-    return dtypes.FLOAT if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) else dtype

@@ -320,12 +320,6 @@ def _pair_weights(
     return numbers(found.reshape(-1), dtype, found.shape)
 
 
-def _pair_number(i: Dim, j: Dim, count: int) -> Dim:
-    """The position of the pair (i, j), i < j, in the order of `_pairs`."""
-    before = i * (2 * count - 1 - i) // 2
-    return before + j - i - 1
-
-
 def _votes(decisions: Tensor, count: int, pairs: list[tuple[int, int]]) -> Tensor:
     """How many pairs each class has won, [N, count]: a decision above 0 is for the first one."""
     wins = np.zeros((len(pairs), count), np.int32)

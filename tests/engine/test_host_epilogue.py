@@ -85,10 +85,10 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("name", CASES)
 def test_again(name: str) -> None:
-    nodes, outputs, width, is_late = CASES[name]
+    nodes, outputs, width, ends_on_host = CASES[name]
     source = model(nodes, outputs, width)
     held = sardonyx.InferenceSession(source)
-    assert (held._engine.executable.parts.epilogue is not None) is is_late
+    assert (held._engine.executable.parts.epilogue is not None) is ends_on_host
     kept: list[tuple[Any, Any]] = []
     for seed, rows in enumerate((1, 1, 1, 2, 2, 1, 0, 0)):
         x = np.random.default_rng(seed).standard_normal((rows, width)).astype(np.float32)
