@@ -18,7 +18,7 @@ LIST = ROOT / "slow_files.txt"
 TIERS = ("fast", "rest", "all")
 #: A file is slow that takes more seconds than this, and more for each of its tests: files of many
 #: quick tests prove much for what they take. So all fast ones fit in five minutes on two cores.
-_FILE_SECONDS, _TEST_SECONDS = 5.0, 0.05
+_FILE_SECONDS, _TEST_SECONDS = 3.0, 0.05
 
 
 def slow_files() -> frozenset[str]:
