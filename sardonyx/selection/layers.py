@@ -147,8 +147,18 @@ class Layers:
 
 
 def _is_for(invocation: Invocation, group: Shareable) -> bool:
+    """Whether an invocation is for a group itself: its nodes are the group's.
+
+    Packing has a group of its own. A kernel may be built for another form of the group, whose roots
+    are others: that it writes the group's results tells then.
+    """
     held = invocation.group
-    return held is not None and [r.buffer for r in held.roots] == [r.buffer for r in group.roots]
+    if held is None:
+        return False
+    results = [r.buffer for r in group.roots]
+    return [r.buffer for r in held.roots] == results or not set(results).isdisjoint(
+        invocation.writes
+    )
 
 
 def brought(key: object) -> Brought | None:

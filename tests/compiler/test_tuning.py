@@ -194,7 +194,9 @@ def test_all_kernels_are_timed(threads: int, tmp_path: Path) -> None:
     options.intra_op_num_threads = threads
     session = sardonyx.InferenceSession(model_of(text, {"w": w}).SerializeToString(), options)
     times = KernelTimes(session._engine)
-    found = times.run([w])
+    # A thread may be kept waiting in any run: the least of several is what a kernel takes.
+    runs = [times.run([w]) for _ in range(5)]
+    found = {kernel: min(run[kernel] for run in runs) for kernel in runs[0]}
     calls = {call.kernel for call in session._engine.executable.plan.calls}
     assert found.keys() == calls
     product = next(ticks for kernel, ticks in found.items() if kernel.startswith("product"))

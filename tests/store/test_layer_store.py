@@ -2,6 +2,7 @@
 
 import os
 from functools import cache
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -135,6 +136,30 @@ def test_layers_are_those_of_any_model(made_kernels):
     got = result(model, ROWS)
     assert 0 < made_kernels.pop() < first
     np.testing.assert_array_equal(got, without_library(model, ROWS))
+
+
+#: Name -> layers of one structure, each with two nodes, and shapes of the weights of a layer.
+REPEATED = {
+    "depthwise": ("Conv <pads=[1,1,1,1], group=16>", (16, 1, 3, 3), (1, 16, 20, 20)),
+    "convolution": ("Conv <pads=[1,1,1,1]>", (16, 16, 3, 3), (1, 16, 20, 20)),
+    "product": ("MatMul", (64, 64), (40, 64)),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_commands_name_the_nodes_of_their_own_layer(name, made_kernels):
+    """Not those of the layer that was built first, and not none in later sessions."""
+    node, weight, shape = REPEATED[name]
+    steps = "".join(f"a{k} = {node} (x{k}, w{k}) x{k + 1} = Tanh (a{k})\n" for k in range(3))
+    text = f"g (float{list(shape)} x0) => (float{list(shape)} x3) {{ {steps} }}"
+    for _ in range(2):
+        model = made(text, {f"w{k}": weight for k in range(3)})
+        for number, one in enumerate(model.graph.node):
+            one.name = f"{one.op_type} of layer {number // 2}"
+        engine = create_engine(model.SerializeToString(), EngineOptions())
+        layers = [{n[-1] for n in call.origin} for call in engine.record.plan.calls]
+        assert [one for one, _ in groupby(layers)] == [{"0"}, {"1"}, {"2"}]
+    assert made_kernels.pop() == 0
 
 
 #: What differs from `DENSE` and its weight `w`: text, shapes of weights, feed.
