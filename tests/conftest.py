@@ -11,6 +11,9 @@ from tests.tiers import TIERS, is_left_out, slow_files
 # Most tests compile a few small kernels: starting a process for them takes longer than that.
 os.environ.setdefault("SARDONYX_COMPILE_PROCESSES", "1")
 
+# Tests compile what they test, whatever was compiled ahead.
+os.environ["SARDONYX_KERNELS"] = "off"
+
 # A shell without job control starts what runs in the background with Ctrl-C ignored, and children
 # inherit that. Tests that interrupt a run then wait for what never comes.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -209,13 +209,13 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def device(provider: str = CPU) -> dict[str, Any]:
     """What settings hold for: the processor, how many there are, the GPU if it is used."""
     from sardonyx.base.processors import usable_processors
-    from sardonyx.targets.target import host_target
+    from sardonyx.targets.target import host_target, this_machine
 
-    target = host_target()
+    target, caches = host_target(), this_machine().caches
     own: dict[str, Any] = {
         "target": target.name,
         "features": target.features,
-        "caches_bytes": [target.l1d_bytes, target.l2_bytes, target.l3_bytes],
+        "caches_bytes": [caches.l1d_bytes, caches.l2_bytes, caches.l3_bytes],
         "processors": usable_processors(),
     }
     return own | {"gpu": gpu_name()} if provider == CUDA else own

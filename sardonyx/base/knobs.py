@@ -82,6 +82,13 @@ _DECLARED = (
         "Size above which the disk cache drops what was not used for longest.",
     ),
     Knob(
+        "SARDONYX_KERNELS",
+        str,
+        None,
+        "a folder, or `off`",
+        "Folder of kernels compiled ahead; by default those of the package sardonyx-kernels.",
+    ),
+    Knob(
         "SARDONYX_VERIFY",
         _flag,
         False,

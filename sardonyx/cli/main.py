@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": "check this machine and installation; text for a bug report",
     "optimize": "write a model's graph simplified, fused or in half floats",
     "bundle": "compile a model into a file that starts at once",
+    "archive": "compile models' kernels ahead of any session",
     "tools": "small changes of model files",
     "tune": "find the settings with which a model runs fastest here",
     "knobs": "list every switch",

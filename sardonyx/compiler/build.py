@@ -53,7 +53,6 @@ from sardonyx.tensor.tensor import Tensor
 if TYPE_CHECKING:
     from sardonyx.compiler.options import EngineOptions
     from sardonyx.plugins.claims import Claims
-    from sardonyx.store.cache import Cache
     from sardonyx.store.kernel_store import KernelStore
     from sardonyx.store.layer_store import LayerStore
 
@@ -175,7 +174,7 @@ def _compile_options(
     choices = options.choices
     if choices is None and keeper is not None:
         choices = keeper.choices
-    layers = None if keeper is None else _known_layers(options, units.cache, keeper)
+    layers = None if keeper is None else _known_layers(options, keeper)
     own = CompileOptions(
         fuse=fuse,
         winograd=winograd,
@@ -191,16 +190,14 @@ def _compile_options(
     return own, keeper, layers
 
 
-def _known_layers(
-    options: EngineOptions, cache: Cache | None, kernels: KernelStore
-) -> LayerStore | None:
+def _known_layers(options: EngineOptions, kernels: KernelStore) -> LayerStore | None:
     """The library of layers; none where ways of computing kernels are chosen, each by its own."""
-    if cache is None or options.choices is not None:
+    if options.choices is not None:
         return None
     with compiling:
         from sardonyx.store.layer_store import LayerStore
 
-    return LayerStore(cache, kernels)
+    return LayerStore(kernels)
 
 
 def _read(source: Any, options: EngineOptions) -> Graph:

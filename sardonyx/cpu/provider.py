@@ -15,6 +15,7 @@ from sardonyx.runtime.executable import Executable
 from sardonyx.runtime.provider import Generated
 from sardonyx.runtime.storage import Array
 from sardonyx.runtime.team import Team
+from sardonyx.store.cache import Cache
 from sardonyx.store.entries import Entry
 from sardonyx.targets.target import Target, host_target
 
@@ -46,11 +47,12 @@ class CpuProvider:
 
     def keeper(self, units: Units, *, winograd: bool, bf16_products: bool) -> KernelStore | None:
         """Where kernels are that were built for other models."""
-        if units.cache is None or units.cache.folder is None:
+        cache = units.cache or Cache(None, 0)
+        if cache.folder is None and units.archive is None:
             return None
         with compiling:
             from sardonyx.store.kernel_store import KernelStore
-        return KernelStore(units.cache, units, (self.key, winograd, bf16_products))
+        return KernelStore(cache, units, (self.key, winograd, bf16_products))
 
     def generate(
         self,

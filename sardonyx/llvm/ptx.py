@@ -67,7 +67,7 @@ def ptx_target(architecture: str = "sm_80", tiling: Tiling | None = None) -> Tar
     return Target(
         name=f"nvptx-{architecture}", arch="nvptx64", isa="ptx", triple="nvptx64-nvidia-cuda",
         cpu=architecture, features=f"+ptx{found[1]}", vector_bits=32 * THREADS[0], registers=255,
-        has_fma=True, has_f16=True, l1d_bytes=128 * 2**10, l2_bytes=32 * 2**20, l3_bytes=32 * 2**20,
+        has_fma=True, has_f16=True,
         block_sizes=replace(MANY_WARPS, tiling=tiling or ptx_tiling()),
     )  # fmt: skip
 

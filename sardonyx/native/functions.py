@@ -11,8 +11,8 @@ from sardonyx.base.forks import loading_library
 from sardonyx.base.log import get_logger
 from sardonyx.kernel.language.program import Program
 from sardonyx.link.executable_memory import LoadedCode, load_blob, load_part
-from sardonyx.store.cache import default_cache, digest, engine_digest
-from sardonyx.targets.target import host_target
+from sardonyx.store.cache import default_cache, digest, engine_digest, kernel_digest
+from sardonyx.targets.target import Target, host_target
 
 if TYPE_CHECKING:
     from sardonyx.link.elf import ObjectPart
@@ -69,16 +69,34 @@ def _load(kind: str, make: Callable[[], Sequence[Program]]) -> LoadedCode:
 
 
 def _cached(kind: str) -> LoadedCode | None:
-    """The functions of a kind, if the cache has them."""
+    """The functions of a kind, if the cache or an archive has them."""
     entry = default_cache().open(digest(kind, engine_digest()), kind)
     if entry is None:
-        return None
+        held = _archived(kind)
+        if held is None:
+            return None
+        from sardonyx.link.blob import Blob
+
+        return load_blob(Blob.from_bytes(held))
     with entry:
         try:
             return load_part(entry.descriptor, 0, entry.size)
         except (SardonyxError, OSError) as error:
             _log.warning("the run time's functions in the cache are not usable: %s", error)
             return None
+
+
+def archived_key(kind: str, target: Target) -> str:
+    """The key in an archive of the functions of a kind."""
+    return digest(kind, kernel_digest(), target.key)
+
+
+def _archived(kind: str) -> bytes | None:
+    """The bytes of a blob with the functions of a kind, if they were compiled ahead."""
+    from sardonyx.store.kernel_archive import archive_for
+
+    archive = archive_for(host_target())
+    return None if archive is None else archive.read(archived_key(kind, host_target()), kind)
 
 
 def _begun(units: Units, functions: Sequence[Program]) -> WaitingUnit:
@@ -107,7 +125,7 @@ def kinds() -> dict[str, Callable[[], Sequence[Program]]]:
 def compiled(kind: str) -> bytes:
     """A blob's bytes with the functions of a kind, from the cache or compiled."""
     cache = default_cache()
-    known = cache.read(digest(kind, engine_digest()), kind)
+    known = cache.read(digest(kind, engine_digest()), kind) or _archived(kind)
     if known is not None:
         return known
     from sardonyx.link.blob import blob_of
@@ -136,7 +154,11 @@ class Begun:
 
     def __init__(self, units: Units) -> None:
         self._units = units
-        is_there = _found is not None or default_cache().has(digest(_KIND, engine_digest()), _KIND)
+        is_there = (
+            _found is not None
+            or default_cache().has(digest(_KIND, engine_digest()), _KIND)
+            or _archived(_KIND) is not None
+        )
         self._wait = None if is_there else _begun(units, programs())
 
     @property

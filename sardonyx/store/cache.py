@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from errno import EMFILE, ENFILE
 from functools import lru_cache
 from pathlib import Path
@@ -344,6 +344,8 @@ def digest(*parts: object) -> str:
     return state.hexdigest()
 
 
+#: Folders of the package that decide on kernels and their text, with all that they import.
+KERNEL_FOLDERS = tuple("base host ir kernel link llvm native plan selection targets tensor".split())
 #: Folders of the package that nothing of the engine imports: they decide on no code.
 ABOVE = frozenset("api backend capi cli datasets profiling quantization tools transformers".split())
 
@@ -371,15 +373,21 @@ def source_digest(
     cache: Cache,
     without: Container[str] = frozenset(),
     imported_ns: int | None = None,
+    only: Sequence[str] = (),
 ) -> str:
     """Digest of the Python files under a folder, by content.
 
     Reading them all is avoided while their names, sizes and times are those of an earlier call.
-    Folders in it of the names `without` do not count. Where a file has changed since `imported_ns`
+    Folders in it of the names `without` do not count; nothing but the folders `only`, if there are
+    any. Where a file has changed since `imported_ns`
     (an installation of another version, into the folder of a program that runs), nobody knows what
     this process runs: it has a digest of its own then.
     """
-    found = sorted(_sources(str(folder), without))
+    if only:
+        parts = (_sources(os.path.join(folder, name)) for name in only)
+        found = sorted(itertools.chain.from_iterable(parts))
+    else:
+        found = sorted(_sources(str(folder), without))
     if imported_ns is not None:
         now_ns = time.time_ns()  # a clock that was set back says nothing
         changed = [path for path, *_, at_ns in found if imported_ns < at_ns <= now_ns]
@@ -422,19 +430,35 @@ def _package_version(name: str) -> str:
         return "none"
 
 
-@lru_cache(maxsize=1)
-def _engine() -> str:
+def _content(without: Container[str] = frozenset(), only: Sequence[str] = ()) -> str:
+    """Digest of the package's source; see `source_digest`."""
     folder = Path(__file__).parents[1]
     if not folder.is_dir():  # imported from an archive
-        return digest(_package_version("sardonyx"), _llvmlite_version())
+        return digest(_package_version("sardonyx"))
     try:
-        content = source_digest(folder, default_cache(), ABOVE, IMPORTED_NS)
-        return digest(content, _llvmlite_version())
+        return source_digest(folder, default_cache(), without, IMPORTED_NS, only)
     except OSError as error:
         what = f"The package's own files cannot be read: {error}"
         is_short = error.errno in (EMFILE, ENFILE)
         do = "Raise the limit of open files (`ulimit -n`)" if is_short else ""
         raise ResourceError(message("cache", what, do=do)) from None
+
+
+@lru_cache(maxsize=1)
+def _engine() -> str:
+    return digest(_content(ABOVE), _llvmlite_version())
+
+
+@lru_cache(maxsize=1)
+def kernel_digest() -> str:
+    """Digest of the source that decides on kernels of a structure, and on their text.
+
+    Neither machine nor LLVM are in it: kernels built elsewhere are found by it.
+
+    Raises:
+        ResourceError: The source cannot be read, perhaps for too many open files.
+    """
+    return digest(_content(only=KERNEL_FOLDERS))
 
 
 @lru_cache(maxsize=1)
@@ -446,8 +470,8 @@ def compiler_digest() -> str:
 def engine_digest() -> str:
     """Digest of what all compiled code depends on, whatever the model.
 
-    These are the engine's source, llvmlite, the processor's features and caches, and the knobs that
-    change code. The first call of a process takes about a millisecond per hundred source files.
+    These are the engine's source, llvmlite, the processor's features, and the knobs that change
+    code. The first call of a process takes about a millisecond per hundred source files.
 
     Raises:
         ResourceError: The source cannot be read, perhaps for too many open files.

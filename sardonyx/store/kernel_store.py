@@ -17,7 +17,7 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.log import get_logger
 from sardonyx.plan.identity import Identities
 from sardonyx.selection.codec import CodeLocation, stem_of
-from sardonyx.store.cache import Cache, digest, engine_digest
+from sardonyx.store.cache import Cache, digest, kernel_digest
 from sardonyx.store.machine_code import Units
 from sardonyx.store.tuning_choices import TunedStructures
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from sardonyx.selection.kernel_record import KernelRecord
 
 _log = get_logger("compile")
-_KIND = "formed"
+#: The kind of its entries.
+KIND = "formed"
 
 
 class KernelStore:
-    """The kernels of one cache; see `selection.kernel_record.Keeper`.
+    """The kernels of one cache, and of an archive; see `selection.kernel_record.Keeper`.
 
     Args:
         cache: Where they are.
@@ -40,6 +41,8 @@ class KernelStore:
         found: How many kernels were known.
         made: How many were not.
         facts: Digest of all that decides on how a structure is built.
+        cache: Where further ones are kept.
+        archive: What was built ahead; None if there is nothing for the target.
         choices: Which of them are built otherwise than the cost model would.
         identities: Names of structures.
         codes: Where the machine code of kernels is, by their names in this process.
@@ -47,9 +50,9 @@ class KernelStore:
 
     def __init__(self, cache: Cache, units: Units, facts: tuple[object, ...]) -> None:
         self.found = self.made = 0
-        self._cache, self._units = cache, units
+        self.cache, self._units, self.archive = cache, units, units.archive
         self.identities = Identities()
-        self.facts = digest(engine_digest(), units.target.key, facts)
+        self.facts = digest(kernel_digest(), units.target.key, facts)
         self.choices = TunedStructures(cache, self.facts, self.identities)
         self.codes: dict[str, CodeLocation] = {}
         self._names: dict[CodeLocation, str] = {}
@@ -57,13 +60,16 @@ class KernelStore:
 
     def _key(self, key: tuple[object, ...]) -> str | None:
         name = self.identities.of(key)
-        return None if name is None else digest(_KIND, self.facts, name)
+        return None if name is None else digest(KIND, self.facts, name)
 
     def find(self, key: tuple[object, ...], name: Callable[[str], str]) -> KernelRecord | None:
         """The kernel of a structure, whose machine code `units` has then."""
         place = self._key(key)
-        data = None if place is None else self._cache.read(place, _KIND)
-        if place is None or data is None:
+        if place is None:
+            return None
+        data = None if self.archive is None else self.archive.read(place, KIND)
+        data = self.cache.read(place, KIND) if data is None else data
+        if data is None:
             return None
         with compiling:
             from sardonyx.selection.kernel_record import from_bytes
@@ -134,7 +140,7 @@ class KernelStore:
             code = CodeLocation(stem_of(own), places.pop(own), tuple(places.items()))
             self._take(code, own)
             try:
-                self._cache.put(place, _KIND, to_bytes(place, record, code))
+                self.cache.put(place, KIND, to_bytes(place, record, code))
             except EngineError as error:
                 _log.debug("%s is not kept: %s", kernel.program.name, error)
         self._new.clear()

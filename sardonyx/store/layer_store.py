@@ -4,9 +4,10 @@ Where kernels are known, most of what is left of building is to find out their n
 made general, and copies of weights looked at. Layers of one structure need that once, in whichever
 model and process it was. Layers lie in sixteen parts, by the first digit of their structure's name:
 a session reads the parts it asks for, and writes those that it adds to. The key of a part has all
-that building depends on, and the source of the engine. A line is the name of a structure, and what
-groups of that structure became; only what is asked for is parsed. A line whose kernels' code is
-gone, or that cannot be read, is of no use: the group is built as if there were none.
+that building depends on, and the source that decides on it. A kernel archive has each layer apart.
+A line is the name of a structure, and what groups of that structure became; only what is asked for
+is parsed. A line whose kernels' code is gone, or that cannot be read, is of no use: the group is
+built as if there were none.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from sardonyx.base.errors import EngineError, SardonyxError
 from sardonyx.base.log import get_logger
 from sardonyx.selection.layer_codec import from_text, to_text
 from sardonyx.selection.layers import Layer
-from sardonyx.store.cache import Cache, digest
+from sardonyx.store.cache import digest
 from sardonyx.store.kernel_store import KernelStore
 from sardonyx.store.tuning_choices import changed_at
 from sardonyx.tensor.tensor import Buffer
 
 _log = get_logger("compile")
-_KIND = "layers"
+#: The kind of its entries.
+KIND = "layers"
 #: The layers of a part that were written last are kept, up to so many bytes.
 _MOST_BYTES = 2**18
 
@@ -34,16 +36,15 @@ def _part_of(name: bytes) -> bytes:
 
 
 class LayerStore:
-    """The layers of one cache; see `selection.layers.LayerKeeper`.
+    """The layers of one cache, and of an archive; see `selection.layers.LayerKeeper`.
 
     Args:
-        cache: Where they are.
-        kernels: Has the kernels.
+        kernels: Has the kernels; the layers are in the same cache and archive.
     """
 
-    def __init__(self, cache: Cache, kernels: KernelStore) -> None:
-        self._cache, self._kernels = cache, kernels
-        self._place = digest(_KIND, kernels.facts, changed_at(cache))
+    def __init__(self, kernels: KernelStore) -> None:
+        self._cache, self._kernels = kernels.cache, kernels
+        self._place = digest(KIND, kernels.facts, changed_at(kernels.cache))
         self._parts: dict[bytes, dict[bytes, bytes]] = {}
         self._new: dict[bytes, Layer] = {}
 
@@ -57,10 +58,7 @@ class LayerStore:
         structure = self._named(key)
         if not structure:
             return None
-        part = _part_of(structure)
-        if part not in self._parts:
-            self._parts[part] = self._read(part)
-        line = self._parts[part].get(structure)
+        line = self._line(structure)
         if line is None:
             return None
         try:
@@ -82,6 +80,17 @@ class LayerStore:
         ) as error:
             _log.warning("a layer of the library cannot be read, and is made again: %s", error)
             return None
+
+    def _line(self, structure: bytes) -> bytes | None:
+        """What groups of a structure became, as text; None if nobody knows."""
+        archive = self._kernels.archive
+        line = None if archive is None else archive.read(structure.decode(), KIND)
+        if line is None:
+            part = _part_of(structure)
+            if part not in self._parts:
+                self._parts[part] = self._read(part)
+            line = self._parts[part].get(structure)
+        return line
 
     def keep(self, key: tuple[object, ...], layer: Layer) -> None:
         """Take what a structure became; `write` writes it."""
@@ -112,7 +121,7 @@ class LayerStore:
             if left < 0:
                 break
             latest.append(b"%s %s\n" % (name, line))
-        self._cache.put(self._key(part), _KIND, b"".join(reversed(latest)))
+        self._cache.put(self._key(part), KIND, b"".join(reversed(latest)))
 
     def _key(self, part: bytes) -> str:
         return digest(self._place, part)
@@ -124,9 +133,13 @@ class LayerStore:
 
     def _read(self, part: bytes) -> dict[bytes, bytes]:
         """The lines of a part by name, the oldest first."""
-        data = self._cache.read(self._key(part), _KIND) or b""
-        found = {}
-        for whole in data.splitlines():
-            name, _, line = whole.partition(b" ")
-            found[name] = line
-        return found
+        return lines_of(self._cache.read(self._key(part), KIND) or b"")
+
+
+def lines_of(part: bytes) -> dict[bytes, bytes]:
+    """The lines of a part by the name of their structure, the oldest first."""
+    found = {}
+    for whole in part.splitlines():
+        name, _, line = whole.partition(b" ")
+        found[name] = line
+    return found

@@ -1,7 +1,7 @@
 """Kernels to machine code, one function at a time: from the machine's library, or compiled apart.
 
-A function whose text was compiled before, for whatever model, is found in the disk cache. The
-others are compiled in child processes from the moment on that they are built.
+A function whose text was compiled before, for whatever model, is found in a kernel archive or in
+the disk cache. The others are compiled in child processes from the moment on that they are built.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from sardonyx.kernel.language.program import Program
 from sardonyx.link.blob import Blob, blob_of
 from sardonyx.link.elf import ObjectPart
 from sardonyx.store.cache import Cache, compiler_digest, digest
+from sardonyx.store.kernel_archive import archive_for
 from sardonyx.targets.target import Target
 from sardonyx.workers.children import Children
 
 _log = get_logger("compile")
-_KIND = "kernel"
+#: The kind of its entries.
+KIND = "kernel"
 _FORMAT = 1
 #: What every function is called in its own text, so that equal ones have equal texts.
 _OWN_NAME = "unit"
@@ -37,6 +39,7 @@ class Units:
     Attributes:
         target: What it generates for.
         cache: Where the library is.
+        archive: What was compiled ahead; None if there is nothing for the target.
         found: How many functions the library had.
         compiled: How many it had not.
     """
@@ -45,13 +48,18 @@ class Units:
         self.target = target
         self.found = self.compiled = 0
         self.cache = cache
+        self.archive = archive_for(target)
         self._children = Children(target, checkpoint)
         self._parts: dict[str, Callable[[], ObjectPart]] = {}
         self._places: dict[str, str] = {}
 
     def start(self) -> None:
-        """Start a process, as there will be something to compile."""
-        self._children.start()
+        """Start a process, as there will be something to compile.
+
+        Not where an archive may have it all: the process would take longer than what it is for.
+        """
+        if self.archive is None:
+            self._children.start()
 
     def take(self, programs: Iterable[Program]) -> None:
         """Have programs compiled that are not yet; they may call each other, and no others."""
@@ -100,14 +108,16 @@ class Units:
     def _place(self, text: str) -> str:
         """Where the library has the code of a text, if it has it."""
         t = self.target
-        return digest(_KIND, _FORMAT, text, t.triple, t.cpu, t.features, compiler_digest())
+        return digest(KIND, _FORMAT, text, t.triple, t.cpu, t.features)
 
-    def _read(self, key: str) -> ObjectPart | None:
-        held = None if self.cache is None else self.cache.read(key, _KIND)
+    def _read(self, place: str) -> ObjectPart | None:
+        held = None if self.archive is None else self.archive.read(place, KIND)
+        if held is None and self.cache is not None:
+            held = self.cache.read(_key(place), KIND)
         return None if held is None else ObjectPart.from_bytes(held)
 
-    def _part(self, text: str, key: str) -> WaitingUnit:
-        held = self._read(key)
+    def _part(self, text: str, place: str) -> WaitingUnit:
+        held = self._read(place)
         if held is not None:
             self.found += 1
             return _Known(held)
@@ -117,7 +127,7 @@ class Units:
         def result() -> ObjectPart:
             data = self._children.result(job)
             if self.cache is not None:
-                self.cache.put(key, _KIND, data)
+                self.cache.put(_key(place), KIND, data)
             return ObjectPart.from_bytes(data)
 
         return _Compiling(result, lambda: job.result is not None)
@@ -144,6 +154,10 @@ class Units:
             left += [reference[-1] for reference in part.references]
         return blob_of([parts[name] for name in self._parts if name in parts], self.target)
 
+    def finished(self) -> dict[str, bytes]:
+        """All that was taken, waited for: parts as bytes by their places in the library."""
+        return {self._places[name]: part().to_bytes() for name, part in self._parts.items()}
+
     def pump(self) -> None:
         """Keep the processes busy; for long work in between."""
         self._children.pump()
@@ -163,6 +177,11 @@ class Units:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def _key(place: str) -> str:
+    """The cache's key of what lies at a place: other versions of LLVM make other code of a text."""
+    return digest(place, compiler_digest())
 
 
 class WaitingUnit(Protocol):

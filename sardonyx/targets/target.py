@@ -1,4 +1,6 @@
-"""What machine code is generated for: instruction set, vector width, registers, cache sizes.
+"""What machine code is generated for: instruction set, vector width, registers.
+
+Sizes of caches are no part of it: machines with equal instructions share kernels.
 
 Nothing here imports llvmlite, so that a session whose code is in the cache never loads it.
 """
@@ -42,9 +44,6 @@ class Target:
         has_vnni: Dot products of four int8 are native at full vector width (VNNI, or dotprod).
         has_vbmi: Byte permutations over whole 512-bit vectors are native.
         has_i8mm: AArch64's int8 matrix products are native.
-        l1d_bytes: First-level data cache of one core.
-        l2_bytes: Second-level cache of one core.
-        l3_bytes: Last-level cache.
         block_sizes: How much a block of a kernel does.
     """
 
@@ -63,9 +62,6 @@ class Target:
     has_vnni: bool = False
     has_vbmi: bool = False
     has_i8mm: bool = False
-    l1d_bytes: int = 32 * 2**10
-    l2_bytes: int = 512 * 2**10
-    l3_bytes: int = 8 * 2**20
     block_sizes: BlockSizes = FEW_CORES
 
     def lanes(self, bits: int) -> int:
@@ -175,7 +171,7 @@ def _features(flags: frozenset[str], extras: dict[str, str]) -> list[str]:
     return [f"+{llvm}" for word, llvm in extras.items() if word in flags]
 
 
-def _avx512(flags: frozenset[str], caches: Caches) -> Target:
+def _avx512(flags: frozenset[str]) -> Target:
     # LLVM would split 512-bit vectors in two at this level unless told otherwise.
     features = ["-prefer-256-bit", *_features(flags, _EXTRAS_512)]
     if "avx512vbmi" in flags:
@@ -197,14 +193,11 @@ def _avx512(flags: frozenset[str], caches: Caches) -> Target:
         has_bf16="avx512_bf16" in flags,
         has_vnni="avx512_vnni" in flags,
         has_vbmi="avx512vbmi" in flags,
-        l1d_bytes=caches.l1d_bytes,
-        l2_bytes=caches.l2_bytes,
-        l3_bytes=caches.l3_bytes,
         block_sizes=WITH_MATRICES if flags >= AMX else FEW_CORES,
     )
 
 
-def _avx2(flags: frozenset[str], caches: Caches) -> Target:
+def _avx2(flags: frozenset[str]) -> Target:
     return Target(
         name="x86-64-v3-avx2",
         arch="x86_64",
@@ -217,14 +210,11 @@ def _avx2(flags: frozenset[str], caches: Caches) -> Target:
         has_fma=True,
         has_f16=True,
         has_vnni="avx_vnni" in flags,
-        l1d_bytes=caches.l1d_bytes,
-        l2_bytes=caches.l2_bytes,
-        l3_bytes=caches.l3_bytes,
         block_sizes=FEW_REGISTERS,
     )
 
 
-def _sse(flags: frozenset[str], caches: Caches) -> Target:
+def _sse(flags: frozenset[str]) -> Target:
     level = "x86-64-v2" if flags >= _V2 else "x86-64"
     return Target(
         name=f"{level}-sse",
@@ -235,14 +225,11 @@ def _sse(flags: frozenset[str], caches: Caches) -> Target:
         features="",
         vector_bits=128,
         registers=16,
-        l1d_bytes=caches.l1d_bytes,
-        l2_bytes=caches.l2_bytes,
-        l3_bytes=caches.l3_bytes,
         block_sizes=FEW_REGISTERS,
     )
 
 
-def _neon(flags: frozenset[str], caches: Caches) -> Target:
+def _neon(flags: frozenset[str]) -> Target:
     # x18 belongs to the system on macOS and Windows.
     features = ["+neon", "+reserve-x18", *_features(flags, _EXTRAS_NEON)]
     return Target(
@@ -260,9 +247,6 @@ def _neon(flags: frozenset[str], caches: Caches) -> Target:
         has_bf16="bf16" in flags,
         has_vnni="asimddp" in flags,
         has_i8mm="i8mm" in flags,
-        l1d_bytes=caches.l1d_bytes,
-        l2_bytes=caches.l2_bytes,
-        l3_bytes=caches.l3_bytes,
     )
 
 
@@ -277,7 +261,7 @@ def target_for(isa: str, machine: Machine) -> Target:
     meant for generating ahead of time, and assumes none of the extras.
     """
     foreign = (isa == "neon") != (machine.arch == "aarch64")
-    return _MAKERS[isa](frozenset[str]() if foreign else machine.flags, machine.caches)
+    return _MAKERS[isa](frozenset[str]() if foreign else machine.flags)
 
 
 _SERVER = _V4 | AMX | {"avx512_vnni", "avx512_bf16", "avx512_fp16", "avx512vbmi", "avx_vnni"}
@@ -294,11 +278,10 @@ _PROCESSORS = {
 def named_targets() -> dict[str, Target]:
     """Each instruction set, with and without what its newest processors add, by name.
 
-    They are the same on every machine: 32 KB, 1 MB and 32 MB of cache.
+    They are the same on every machine.
     """
-    caches = Caches(32 * 2**10, 2**20, 2**25)
     return {
-        name: target_for(isa, Machine(arch, flags, caches))
+        name: target_for(isa, Machine(arch, flags, Caches()))
         for name, (isa, arch, flags) in _PROCESSORS.items()
     }
 
@@ -332,7 +315,8 @@ def check_isa(isa: str, machine: Machine) -> None:
 
 
 @lru_cache
-def _machine() -> Machine:
+def this_machine() -> Machine:
+    """The machine that this process runs on."""
     return read_machine()
 
 
@@ -344,7 +328,7 @@ def check_runs(target_name: str) -> None:
         InvalidArgument: This machine cannot run code of the target of that name.
     """
     isa = target_name.rpartition("-")[2]
-    machine = _machine()
+    machine = this_machine()
     fits = isa in _NEEDS and (isa == "neon") == (machine.arch == "aarch64")
     if not fits or _NEEDS[isa] - machine.flags:
         best = target_for(best_isa(machine), machine).name
@@ -367,7 +351,9 @@ def check_features(features: str) -> None:
     """
     words = {llvm: word for word, llvm in (_EXTRAS_512 | _EXTRAS_256 | _EXTRAS_NEON).items()}
     needed = {name[1:] for name in features.split(",") if name.startswith("+")}
-    missing = {x for x in needed - {"neon", "reserve-x18"} if words.get(x) not in _machine().flags}
+    missing = {
+        x for x in needed - {"neon", "reserve-x18"} if words.get(x) not in this_machine().flags
+    }
     if missing and {words.get(x) for x in missing} <= AMX:
         raise InvalidArgument(
             message(
@@ -389,7 +375,7 @@ def check_features(features: str) -> None:
 
 @lru_cache
 def _checked_target(isa: str | None) -> Target:
-    machine = _machine()
+    machine = this_machine()
     if isa is None:
         return target_for(best_isa(machine), machine)
     check_isa(isa, machine)

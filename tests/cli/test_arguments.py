@@ -135,6 +135,7 @@ READERS = {
     "explain": "explain FILE",
     "optimize": "optimize FILE out.onnx",
     "bundle": "bundle FILE out.sardonyx",
+    "archive": "archive FILE --output out",
     "strip": "tools strip-weights FILE out.onnx",
     "shapes": "tools fix-shapes FILE out.onnx --dim N=1",
     "tune": "tune FILE",
@@ -194,6 +195,7 @@ BAD = [
      "--tolerance nan --warmup 0 -y 99999999 -y 2 --opt_data w --opt_weight_min_size 5 --rounds 3"),
     ("explain m.onnx", "--dim M=2 --threads -1 -e x --dim N=0"),
     ("show m.onnx", "--after nonsense --stage nonsense --target nonsense"),
+    ("archive m.onnx --output out", "--target nonsense --target sm_90"),
     ("view m.onnx", "--runs 0 --runs ² -e x --dim N"),
     ("tune m.onnx", "--budget nan --budget -1 --threads 99999999 --threads ² --percentile nan "
      "--tolerance nan --tolerance inf --seed -1 -e x --warmup -1 --max-batch 0 --dim N=1=x"),

@@ -18,8 +18,9 @@ from sardonyx.base.processors import allowed_processors, cgroup_quota, usable_pr
 from sardonyx.cpu.threads import thread_count
 from sardonyx.runtime.budget import group_limits, machine_memory_bytes
 from sardonyx.store.cache import Cache, default_cache
+from sardonyx.store.kernel_archive import archive_for
 from sardonyx.targets.machine import AMX, flags_of_cpuinfo, read_machine
-from sardonyx.targets.target import best_isa, host_target, target_for
+from sardonyx.targets.target import Target, best_isa, host_target, target_for
 from sardonyx.tools.doctor.findings import Findings
 from sardonyx.tools.doctor.gpu import look_at_gpu
 from sardonyx.tools.doctor.self_test import test_engine
@@ -114,6 +115,7 @@ def _processor(found: Findings) -> None:
         found.problem(str(error))
     else:
         found.add(section, "code for", target)
+        _archive(found, section, target)
         best = target_for(best_isa(machine), machine)
         if best.name != target.name:
             found.remark(f"SARDONYX_CPU asks for {target.name}; the processor has {best.name}")
@@ -134,6 +136,18 @@ def _processor(found: Findings) -> None:
         found.add(section, "load (1, 5, 15 minutes)", loads)
     except OSError:
         found.add(section, "load (1, 5, 15 minutes)", "unknown")
+
+
+def _archive(found: Findings, section: str, target: Target) -> None:
+    archive = archive_for(target)
+    if archive is None:
+        found.add(section, "kernels ahead", "none: install sardonyx-kernels")
+        return
+    found.add(section, "kernels ahead", f"{archive.path}, {archive.count} entries")
+    if not archive.is_current:
+        found.remark(
+            "the kernels compiled ahead are for other source: first sessions find some of them"
+        )
 
 
 def _memory(found: Findings) -> None:
