@@ -54,7 +54,6 @@ _SLIGHT = 2**16
 
 _NOT_PLAIN = Reason("its factors are not both plain loads of floats, summed as such")
 _BATCHES = Reason("both factors have an axis of batches")
-_ONE_ROW = Reason("there is no axis of rows")
 _DEPTH_APART = Reason("what is summed does not lie side by side in its left factor")
 _COLUMNS_APART = Reason("its columns do not lie side by side in what is written")
 
@@ -160,8 +159,6 @@ def general_product(
     known = [extent_of(v) for v in (column, depth)]
     slight = heads == 0 and not brief and _is_slight(g, rows, column, depth)
     if not slight:
-        if not rows:
-            return _ONE_ROW
         if not all(isinstance(n, int) and n >= _LEAST for n in known):
             return Reason("{} columns, sums of {}: fewer than {}", *known, _LEAST)
         if int(known[0]) < lanes:
@@ -244,12 +241,12 @@ class _Making(Generaliser):
         deep = not self._is_brief and is_deep(extent_of(depth), count)
         long = is_long_sum(g.reduced, value_type(g.accumulator))
         block = balanced_rows(count, panels, block_sizes.rows * (DEEP_BLOCKS if deep else 1))
-        block_rows = self._symbol("block", block)
+        block_rows = self._symbol("block", block) if rows else 1  # one needs no other micro-kernels
         group = self._group(g)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralContraction(
             group, self._strides, block_rows, self._is_brief, deep, long,
-            replace(block_sizes, vectors=vectors),
+            replace(block_sizes, vectors=vectors, wide=vectors),
             ("general", vectors, self._is_brief, deep, long, *structure_of(group), shapes),
             self.actual, self.values,
         )  # fmt: skip

@@ -76,6 +76,9 @@ class Generaliser:
         self._atoms: dict[Atom, Dim] = {}
         self._stand_ins: dict[Buffer, Buffer] = {}
         self._strides: dict[Tensor, tuple[Dim, ...]] = {}
+        #: Whether stand-ins have no axes of one element; those that a buffer has beside them.
+        self._drops_ones = False
+        self._kept: dict[Buffer, list[int]] = {}
 
     def _symbol(self, name: str, value: Dim) -> Dim:
         made = sizes.symbol(f"general {name}")
@@ -101,7 +104,14 @@ class Generaliser:
     def _body(self, body: Scalar) -> Scalar:
         for x in loads_of(body):
             self._stand_in(x.buffer, x.at)
-        return rewrite(body, lambda x: load(self._stand_ins[x.buffer], x.at), self._atoms)
+        return rewrite(
+            body, lambda x: load(self._stand_ins[x.buffer], self._at(x.buffer, x.at)), self._atoms
+        )
+
+    def _at(self, tensor: Buffer, at: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """An index into a buffer, as one into its stand-in."""
+        kept = self._kept.get(tensor)
+        return at if kept is None else tuple(at[k] for k in kept)
 
     def _stand_in(self, tensor: Buffer, at: tuple[Dim, ...]) -> Buffer:
         """What stands for a buffer: its sizes are those of the axes that walk it."""
@@ -109,10 +119,14 @@ class Generaliser:
         if found is not None:
             return found
         shape = tuple(self._extent(d, i) for d, i in zip(tensor.shape, at, strict=True))
+        strides = self._dense(tensor, shape)
+        if self._drops_ones:
+            kept = self._kept[tensor] = [k for k, extent in enumerate(shape) if extent != 1]
+            shape, strides = tuple(shape[k] for k in kept), tuple(strides[k] for k in kept)
         number = len(self._stand_ins)
         found = self._stand_ins[tensor] = placeholder(number, shape, tensor.dtype)
         self.actual[found] = self._canonical.buffers[tensor]
-        self._strides[found] = self._dense(tensor, shape)
+        self._strides[found] = strides
         return found
 
     def _extent(self, extent: Dim, at: Dim) -> Dim:

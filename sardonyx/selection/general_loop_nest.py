@@ -10,6 +10,7 @@ are over any numbers of elements, too.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import field, replace
 
 from sardonyx.base import dtypes, sizes
@@ -39,6 +40,10 @@ from sardonyx.tensor.traverse import loads_of, parts_of
 #: divisions (12,544 rows of 2 vectors: 52 us instead of 35; 3,136 of 9: 44 instead of 39).
 _LEAST_VECTORS = 8
 
+#: Reductions of shorter rows have kernels of their own: their sums go in one run, which only code
+#: with numbers knows (norms of 64 elements took 1.45 times as long, of 128 1.23, of 768 1.02).
+_LEAST_ROW_VECTORS = 32
+
 #: Reductions of fewer elements may be written out.
 _LEAST_REDUCED = 32
 _KINDS = ("map", "sum", "max", "min")
@@ -53,6 +58,8 @@ _NOT_PLAIN = Reason(
     "it computes with other types than float, or reads elements along no whole axes"
 )
 _APART = Reason("what it reads does not lie side by side along its lanes")
+_TWO_AXES = Reason("rows alone are reduced so, not elements of several axes")
+_ROWS_APART = Reason("its rows do not lie side by side in all that it reads and writes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +108,12 @@ class GeneralWindows:
         """A window for any sizes; why its form depends on them."""
         g = canonical.group
         assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
-        lanes = _lane_axis(canonical, self.lanes)
-        if lanes is None:
+        along = _lane_axis(canonical)
+        if along is None or along.elements % self.lanes:
             return Reason(
                 "its results are no whole vectors of {} that lie side by side", self.lanes
             )
+        lanes = along.axis
         if not _is_window(g):
             return _NO_WINDOW
         canonical = unfolded(canonical)
@@ -140,12 +148,14 @@ def general_map(canonical: Canonical, lanes: int) -> GeneralLoopNest | Reason:
     """Maps of plain loads, or what reduces them; why their form depends on their sizes."""
     g = canonical.group
     assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
-    axis = _lane_axis(canonical, lanes)
-    if axis is None:
+    merged = _merged(canonical)
+    found = _lane_axis(canonical, merged)
+    if found is None or found.elements % lanes:
         return Reason("its results are no whole vectors of {} that lie side by side", lanes)
+    axis, merged = found.axis, merged - found.apart
     axes = frozenset((0, *g.outer, *g.inner))
-    width, count = extent_of(g.outer[axis]), sizes.product(map(extent_of, g.inner))
-    if not isinstance(width, int) or width < _LEAST_VECTORS * lanes:
+    width, count = found.elements, sizes.product(map(extent_of, g.inner))
+    if width < _LEAST_VECTORS * lanes:
         return Reason("rows of {}, fewer than {} vectors of {}", width, _LEAST_VECTORS, lanes)
     if g.inner and (not isinstance(count, int) or count < _LEAST_REDUCED):
         return Reason("{} elements are reduced, fewer than {}", count, _LEAST_REDUCED)
@@ -155,17 +165,53 @@ def general_map(canonical: Canonical, lanes: int) -> GeneralLoopNest | Reason:
     ):
         return _NOT_PLAIN
     # Elements that lie apart along the lanes have forms that depend on how far.
-    accesses: list[tuple[Tensor, tuple[Dim, ...]]]
-    accesses = [(s.root.buffer, s.indices) for s in g.stages]
-    accesses += [(x.tensor, x.at) for s in g.stages for x in loads_of(s.body)]
-    if not all(
-        step == 1
-        for tensor, at in accesses
-        for step, index in zip(canonical.strides[tensor], at, strict=True)
-        if index == g.outer[axis]
-    ):
+    if not _lie_dense(canonical, g, g.outer[axis]):
         return _APART
-    return _Making(canonical).make({axis: lanes}, inner=bool(g.inner))
+    return _Making(canonical).make({axis: lanes}, inner=int(bool(g.inner)), merged=merged)
+
+
+def general_rows(canonical: Canonical, lanes: int) -> GeneralLoopNest | Reason:
+    """Rows that are reduced, with lanes along them; why their form depends on their sizes.
+
+    Such are the norms and softmaxes of transformers, and means of rows.
+    """
+    g = canonical.group
+    assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
+    inner = [v for v in g.inner if v != 0]
+    if len(inner) != 1:
+        return _TWO_AXES
+    length = extent_of(inner[0])
+    if not isinstance(length, int) or length <= _LEAST_ROW_VECTORS * lanes:
+        what = "{} elements are reduced, no more than {} vectors of {}"
+        return Reason(what, length, _LEAST_ROW_VECTORS, lanes)
+    axes = frozenset((0, *g.outer, *g.inner))
+    if not all(
+        s.kind in _KINDS and axes.issuperset(s.indices) and _is_plain(s.body, axes)
+        for s in g.stages
+    ):
+        return _NOT_PLAIN
+    if not _lie_dense(canonical, g, inner[0]):
+        return _ROWS_APART
+    unit = 1 if length % lanes else lanes
+    return _Making(canonical).make({}, inner=unit, merged=_merged(canonical))
+
+
+def accesses_of(g: LoopNest) -> list[tuple[Tensor, tuple[Dim, ...]]]:
+    """What a loop nest writes and reads, and at which indices."""
+    found: list[tuple[Tensor, tuple[Dim, ...]]]
+    found = [(s.root.buffer, s.indices) for s in g.stages]
+    found += [(x.tensor, x.at) for s in g.stages for x in loads_of(s.body)]
+    return found
+
+
+def _lie_dense(canonical: Canonical, g: LoopNest, axis: Dim) -> bool:
+    """Whether elements along an axis lie side by side wherever it is walked."""
+    return all(
+        step == 1
+        for tensor, at in accesses_of(g)
+        for step, index in zip(canonical.strides[tensor], at, strict=True)
+        if index == axis
+    )
 
 
 def _is_plain(x: Scalar, axes: frozenset[Dim]) -> bool:
@@ -181,17 +227,62 @@ def _is_window(group: LoopNest) -> bool:
     return isinstance(extent, int) and 1 < extent <= LONGEST_WINDOW
 
 
-def _lane_axis(canonical: Canonical, lanes: int) -> int | None:
-    """The outer axis along which results lie side by side, if it is whole vectors."""
+@dataclass(frozen=True, slots=True)
+class _LaneAxis:
+    """Where results lie side by side.
+
+    Attributes:
+        axis: The position of the outer axis along which they do.
+        elements: How many do, with the axes that are merged into it.
+        apart: Those of the merged axes that stay axes, since only a run knows their extents.
+    """
+
+    axis: int
+    elements: int
+    apart: frozenset[int]
+
+
+def _lane_axis(canonical: Canonical, merged: frozenset[int] = frozenset()) -> _LaneAxis | None:
+    """The outer axis along which results lie side by side, if a number of them do.
+
+    Args:
+        canonical: The loop nest.
+        merged: Positions of the axes that are merged into the next one.
+    """
     g = canonical.group
     assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
     last = g.stages[-1]
-    for step, index in zip(canonical.strides[last.root.buffer], last.indices, strict=True):
-        if step == 1 and index in g.outer and index != 0:
-            extent = extent_of(index)
-            if isinstance(extent, int) and extent % lanes == 0:
-                return g.outer.index(index)
-    return None
+    steps = zip(canonical.strides[last.root.buffer], last.indices, strict=True)
+    index = next((i for step, i in steps if step == 1 and i in g.outer and i != 0), None)
+    elements = 0 if index is None else extent_of(index)
+    if index is None or not isinstance(elements, int):
+        return None
+    axis = g.outer.index(index)
+    for k in reversed([k for k in range(axis) if g.outer[k] != 0]):
+        extent = extent_of(g.outer[k])
+        if k not in merged or not isinstance(extent, int):
+            return _LaneAxis(axis, elements, merged & {k})
+        elements *= extent
+    return _LaneAxis(axis, elements, frozenset())
+
+
+def _merged(canonical: Canonical) -> frozenset[int]:
+    """Positions of the outer axes that go on where the next one ends, in every buffer."""
+    g = canonical.group
+    assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
+    steps = []
+    for tensor, at in accesses_of(g):
+        by_axis: dict[Dim, Dim] = {}
+        for step, index in zip(canonical.strides[tensor], at, strict=True):
+            by_axis[index] = by_axis.get(index, 0) + step
+        steps.append(by_axis)
+    walked = [k for k, axis in enumerate(g.outer) if axis != 0]
+    pairs = [(k, g.outer[k], g.outer[after]) for k, after in itertools.pairwise(walked)]
+    return frozenset(
+        k
+        for k, axis, after in pairs
+        if all(s.get(axis, 0) == s.get(after, 0) * extent_of(after) for s in steps)
+    )
 
 
 class _Making(Generaliser):
@@ -206,7 +297,8 @@ class _Making(Generaliser):
         blocks: int | None = None,
         fixed: int | None = None,
         *,
-        inner: bool = False,
+        inner: int = 0,
+        merged: frozenset[int] | None = None,
     ) -> GeneralLoopNest:
         """The group with symbols for the extents of its outer axes.
 
@@ -214,25 +306,35 @@ class _Making(Generaliser):
             units: Numbers of elements of which an axis is a multiple, by its position.
             blocks: The axis that is cut into blocks of so many, at least two.
             fixed: The axis that keeps its extent.
-            inner: Whether there are symbols for the extents of the inner axes, too.
+            inner: Number of elements of which inner axes are multiples, which have symbols for
+                their extents, too; 0 if they keep them.
+            merged: Positions of the axes that become one with the next one. Axes of one element
+                are left out then, so that ranks do not count. None where positions shall stay.
         """
         g = self._canonical.group
         assert isinstance(g, LoopNest)  # noqa: S101 - narrows the type for the checker
+        self._drops_ones = merged is not None
+        outer: list[Dim] = []
+        rows: Dim = 1  # of the axes before that the next one goes on with
         for k, axis in enumerate(g.outer):
-            if axis == 0:
-                continue
-            extent = extent_of(axis)
-            unit, least = units.get(k, 1), 2 * int(k == blocks)
-            if k != fixed:
-                count = extent // unit - least if isinstance(extent, int) else extent
-                symbol = self._symbol(f"axis {k}", count) + least
-                extent = symbol * unit
-            self._extents[sizes.variable(axis)] = extent
-        outer = tuple(self._variable(v, k, "o") for k, v in enumerate(g.outer))
+            extent = extent_of(axis) * rows if axis != 0 else 1
+            number = k if merged is None else sum(v != 0 for v in outer)
+            if merged is not None and k in merged:
+                self._extents[sizes.variable(axis)], rows = 1, extent
+            elif axis != 0:
+                unit, least, rows = units.get(k, 1), 2 * int(k == blocks), 1
+                if k != fixed:
+                    count = extent // unit - least if isinstance(extent, int) else extent
+                    symbol = self._symbol(f"axis {number}", count) + least
+                    extent = symbol * unit
+                self._extents[sizes.variable(axis)] = extent
+            outer.append(self._variable(axis, number, "o"))
         reduced = g.inner
         if inner:
             for k, axis in enumerate(v for v in g.inner if v != 0):
-                self._extents[sizes.variable(axis)] = self._symbol(f"inner {k}", extent_of(axis))
+                length = extent_of(axis)
+                count = length // inner if isinstance(length, int) else length
+                self._extents[sizes.variable(axis)] = self._symbol(f"inner {k}", count) * inner
             reduced = tuple(self._variable(v, k, "n") for k, v in enumerate(g.inner))
             self._count = (
                 sizes.product(map(extent_of, g.inner)),
@@ -242,7 +344,8 @@ class _Making(Generaliser):
         if inner:
             self._atoms |= sizes.in_place_of(g.inner, reduced)
         stages = [self._stage(s) for s in g.stages]
-        group = LoopNest(outer, reduced, stages)
+        kept = tuple(v for v in outer if v != 0 or merged is None)
+        group = LoopNest(kept, reduced, stages)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralLoopNest(
             group, self._strides, ("general", *structure_of(group), shapes),
@@ -252,7 +355,7 @@ class _Making(Generaliser):
     def _stage(self, s: Stage) -> Stage:
         body = self._window(s.body, {})
         root = replace(s.root, buffer=self._stand_in(s.root.buffer, s.indices))
-        at = tuple(substitute(i, self._atoms) for i in s.indices)
+        at = tuple(substitute(i, self._atoms) for i in self._at(s.root.buffer, s.indices))
         return Stage(root, s.kind, body, at, s.full, s.stored)
 
     def _window(self, x: Scalar, known: dict[Scalar, Scalar]) -> Scalar:

@@ -79,6 +79,11 @@ class LoopNestTask:
         """It as maps of any sizes."""
         return self.selector.general_maps(self.canonical)
 
+    @cached_property
+    def rows(self) -> GeneralLoopNest | Reason:
+        """It as reductions of rows of any sizes."""
+        return self.selector.general_rows(self.canonical)
+
 
 def _only_for_sizes(task: LoopNestTask) -> Reason | None:
     """Why a kernel is for the sizes of one group."""
@@ -103,12 +108,25 @@ def _no_maps(task: LoopNestTask) -> Reason | None:
     return task.maps if isinstance(task.maps, Reason) else None
 
 
+def _no_rows(task: LoopNestTask) -> Reason | None:
+    refusal = _only_for_sizes(task)
+    if refusal is None and not task.group.inner:
+        refusal = _NOT_REDUCED
+    if refusal is not None:
+        return refusal
+    return task.rows if isinstance(task.rows, Reason) else None
+
+
 def _windows(task: LoopNestTask) -> Invocation:
     return _general(task, task.windows)
 
 
 def _maps(task: LoopNestTask) -> Invocation:
     return _general(task, task.maps)
+
+
+def _rows(task: LoopNestTask) -> Invocation:
+    return _general(task, task.rows)
 
 
 def _general(task: LoopNestTask, general: GeneralLoopNest | Reason) -> Invocation:
@@ -137,6 +155,7 @@ def _own_cost(task: LoopNestTask) -> Dim | None:
 LOOP_NESTS: Table[LoopNestTask, Invocation] = (
     Candidate("windows of any sizes", _no_windows, _windows),
     Candidate("maps of any sizes", _no_maps, _maps),
+    Candidate("rows of any sizes", _no_rows, _rows),
     Candidate("kernel of its own", always, _own_kernel, _own_cost),
 )
 

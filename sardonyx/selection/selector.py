@@ -28,7 +28,12 @@ from sardonyx.selection.general_attention import GeneralAttention, general_atten
 from sardonyx.selection.general_contraction import GeneralContraction, general_product, is_brief
 from sardonyx.selection.general_copy import Valued
 from sardonyx.selection.general_group import Remembered
-from sardonyx.selection.general_loop_nest import GeneralLoopNest, GeneralWindows, general_map
+from sardonyx.selection.general_loop_nest import (
+    GeneralLoopNest,
+    GeneralWindows,
+    general_map,
+    general_rows,
+)
 from sardonyx.selection.invocation import Invocation, invocation_of
 from sardonyx.selection.joined import parts_of
 from sardonyx.selection.kernel_cache import KernelNames, PackedBuffers, SelectionOptions
@@ -88,6 +93,7 @@ class KernelSelector:
     trace: SelectionTrace | None = None
     _windows: Remembered[GeneralLoopNest] | None = None
     _maps: Remembered[GeneralLoopNest] | None = None
+    _rows: Remembered[GeneralLoopNest] | None = None
     _products: dict[bool, Remembered[GeneralContraction]] = field(default_factory=dict)
     _attentions: Remembered[GeneralAttention] | None = None
 
@@ -187,6 +193,13 @@ class KernelSelector:
             lanes = self.options.lanes
             self._maps = Remembered(lambda canonical: general_map(canonical, lanes))
         return self._maps.of(canonical)
+
+    def general_rows(self, canonical: Canonical) -> GeneralLoopNest | Reason:
+        """Reductions of rows for any sizes; why their form depends on them."""
+        if self._rows is None:
+            lanes = self.options.lanes
+            self._rows = Remembered(lambda canonical: general_rows(canonical, lanes))
+        return self._rows.of(canonical)
 
     def general_product(
         self, group: Contraction, strides: dict[Tensor, tuple[Dim, ...]]

@@ -217,3 +217,41 @@ def test_gates_of_all_sizes_share_kernels(batch):
         gates = [c.kernel for c in calls if c.kernel in {calls[1].kernel, calls[2].kernel}]
         assert len(calls) == 4 * len(sizes), target
         assert len(gates) == 2 * len(sizes), target
+
+
+#: Products of a single row: depth and columns, and how many kernels they have for vectors of 8.
+SINGLE_ROWS = {
+    "whole panels": ([(16, 64), (60, 192), (300, 768), (768, 3072)], 1),
+    "part of a vector": ([(16, 60), (100, 28)], 1),
+    "narrow": ([(16, 8), (60, 8)], 1),
+    "other panels": ([(16, 64), (16, 24)], 2),
+}
+
+
+def single_rows(name):
+    sizes, _ = SINGLE_ROWS[name]
+    text = "".join(f"a{k} = MatMul(x{k}, w{k}) y{k} = Add(a{k}, b{k}) " for k in range(len(sizes)))
+    inputs = ", ".join(f"float[1, {depth}] x{k}" for k, (depth, _) in enumerate(sizes))
+    results = ", ".join(f"float[1, n{k}] y{k}" for k in range(len(sizes)))
+    held = {f"w{k}": weights(*shape) for k, shape in enumerate(sizes)}
+    held |= {f"b{k}": weights(columns) for k, (_, columns) in enumerate(sizes)}
+    return model_of(f"g ({inputs}) => ({results}) {{ {text} }}", held)
+
+
+@pytest.mark.parametrize("name", SINGLE_ROWS)
+def test_single_rows_are_right(name):
+    sizes, _ = SINGLE_ROWS[name]
+    check(single_rows(name), [{f"x{k}": weights(1, depth) for k, (depth, _) in enumerate(sizes)}])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", SINGLE_ROWS)
+def test_single_rows_of_other_sizes_share_a_kernel(name):
+    """And its one micro-kernel: blocks of a single row need no others."""
+    sizes, kernels = SINGLE_ROWS[name]
+    compiled = compiled_for(single_rows(name), TARGETS["avx2"])
+    names = [c.kernel for c in compiled.main.calls]
+    assert len(names) == len(sizes)
+    assert len(set(names)) == kernels
+    micro = {p.name for p in compiled.programs() if p.name.startswith("micro")}
+    assert len(micro) <= kernels

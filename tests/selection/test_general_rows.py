@@ -159,3 +159,64 @@ def test_maps_of_elements_that_lie_apart_keep_their_form():
     check(made, [{name: weights(*shape) for name, shape in shapes.items()}])
     for target in TARGETS:
         assert len(set(kernels_of(made, "map", target))) == 2, target
+
+
+def apart(node, *shapes, more=""):
+    """The same node on tensors of several shapes.
+
+    `more` has further inputs, `s{k}` and `b{k}`: as long as the rows of tensor k.
+    """
+    text, held, inputs, results = [], {}, [], []
+    for k, shape in enumerate(shapes):
+        given = more.format(k=k)
+        text.append(f"y{k} = {node}(x{k}{given})")
+        inputs.append(f"float[{', '.join(map(str, shape))}] x{k}")
+        results.append(f"float[{', '.join(f'd{k}{axis}' for axis in range(len(shape)))}] y{k}")
+        if more:
+            held |= {f"s{k}": weights(shape[-1]), f"b{k}": weights(shape[-1])}
+    graph = f"g ({', '.join(inputs)}) => ({', '.join(results)}) {{ {' '.join(text)} }}"
+    return model_of(graph, held)
+
+
+_AXIS = "axis = -1"
+#: Name -> node, its further inputs, shapes, and how many kernels there are for vectors of 8.
+ROWS = {
+    "norms": (f"LayerNormalization<{_AXIS}>", ", s{k}, b{k}",
+              [(2, 3, 512), (7, 264), ("N", "S", 768), (1, 2, 5, 1000)], 1),
+    "norms of part of a vector": (f"LayerNormalization<{_AXIS}>", ", s{k}, b{k}",
+                                  [(3, 259), (2, 3, 301)], 1),
+    "softmax": ("Softmax", "", [(2, 3, 512), (7, 264), ("N", "S", 768)], 1),
+    "means": ("ReduceMean<axes = [-1]>", "", [(3, 512), (2, 3, 400), ("N", 768)], 1),
+    "short rows": ("Softmax", "", [(3, 64), (2, 5, 128), (7, 256)], 3),
+    "maps": ("Sigmoid", "", [(2, 64, 6, 6), (3, 24, 2, 4), (1, 197, 768), (40, 16)], 1),
+    "maps of some rows": ("Sigmoid", "", [("N", 64, 6, 6), ("N", 4, 24), ("M", 3, 40)], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_other_sizes_are_right(name):
+    node, more, shapes, _ = ROWS[name]
+    sizes = {"N": 3, "S": 4, "M": 2}
+    feeds = {
+        f"x{k}": weights(*(sizes.get(d, d) for d in shape)) / 4 for k, shape in enumerate(shapes)
+    }
+    check(apart(node, *shapes, more=more), [feeds], tolerance="float: layers near zero")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_other_sizes_share_kernels(name):
+    node, more, shapes, kernels = ROWS[name]
+    names = kernels_of(apart(node, *shapes, more=more), ("rows", "map"), "avx2")
+    assert len(names) == len(shapes)
+    assert len(set(names)) == kernels
+
+
+def test_rows_that_are_not_one_row_are_no_one_row():
+    """A bias that begins anew with each row, and one whose rows lie apart."""
+    made = model_of(
+        "g (float[6, 5, 72] x, float[6, 1, 72] v) => (float[6, 5, 72] y, float[6, 5, 72] z, "
+        "float[6, 5, 72] w) { y = Add(x, b) z = Mul(x, v) w = Sub(x, u) }",
+        {"b": weights(72), "u": weights(5, 1)},
+    )
+    check(made, [{"x": weights(6, 5, 72), "v": weights(6, 1, 72)}])

@@ -106,6 +106,14 @@ def _map(width: int, name: str = "Relu") -> Any:
     return model_of(f"g (float[64, {width}] x) => (float[64, {width}] y) {{ [n] y = {name}(x) }}")
 
 
+def _biased(width: int) -> Any:
+    """A map whose rows are not one row: each reads the bias from its beginning."""
+    return model_of(
+        f"g (float[64, {width}] x) => (float[64, {width}] y) {{ [n] y = Add(x, b) }}",
+        {"b": _weights(width)},
+    )
+
+
 def _concat(parts: int) -> Any:
     inputs = ", ".join(f"float[N{k}] x{k}" for k in range(parts))
     names = ", ".join(f"x{k}" for k in range(parts))
@@ -190,13 +198,18 @@ CASES: list[tuple[Any, str, Any, str, dict[str, Any], str]] = [
     (LOOP_NESTS, "windows of any sizes", _DEPTHWISE, "avx2", {}, ""),
     (LOOP_NESTS, "windows of any sizes", _map(64), "avx2", {}, "it reduces nothing"),
     (LOOP_NESTS, "maps of any sizes", _map(64), "avx2", {}, ""),
-    (LOOP_NESTS, "maps of any sizes", _map(16), "avx2", {},
+    (LOOP_NESTS, "maps of any sizes", _map(16), "avx2", {}, ""),
+    (LOOP_NESTS, "maps of any sizes", _biased(16), "avx2", {},
      "rows of 16, fewer than 8 vectors of 8"),
-    (LOOP_NESTS, "kernel of its own", _map(16), "avx2", {}, ""),
+    (LOOP_NESTS, "rows of any sizes", _map(264, "Softmax"), "avx2", {}, ""),
+    (LOOP_NESTS, "rows of any sizes", _map(256, "Softmax"), "avx2", {},
+     "256 elements are reduced, no more than 32 vectors of 8"),
+    (LOOP_NESTS, "rows of any sizes", _biased(16), "avx2", {}, "it reduces nothing"),
+    (LOOP_NESTS, "kernel of its own", _biased(16), "avx2", {}, ""),
     (LOOP_NESTS, "kernel of its own", _map(64), "avx2", {}, "maps of any sizes comes first"),
     (LOOPS, "loops of thread blocks", _map(64, "Softmax"), "sm_80", {}, ""),
-    (LOOPS, "loops of thread blocks", _map(16), "avx2", {}, "the target has no thread blocks"),
-    (LOOPS, "loops of vectors", _map(16), "avx2", {}, ""),
+    (LOOPS, "loops of thread blocks", _biased(16), "avx2", {}, "the target has no thread blocks"),
+    (LOOPS, "loops of vectors", _biased(16), "avx2", {}, ""),
     (LOOPS, "loops of vectors", _map(64, "Softmax"), "sm_80", {},
      "loops of thread blocks comes first"),
     (CUSTOM_KERNELS, "loops of its own", _TOPK, "avx2", {}, ""),

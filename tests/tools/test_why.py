@@ -174,6 +174,7 @@ candidate: not part by part: it does not choose between many parts along an axis
 candidate: taken as a whole
 candidate:   not windows of any sizes: it reduces nothing
 candidate:   not maps of any sizes: its results are no whole vectors of 8 that lie side by side
+candidate:   not rows of any sizes: it reduces nothing
 candidate:   taken kernel of its own, 8 ns
 candidate:     not loops of thread blocks: the target has no thread blocks
 candidate:     taken loops of vectors, 8 ns
