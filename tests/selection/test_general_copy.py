@@ -134,6 +134,10 @@ def test_filters_of_all_sizes_are_transformed_by_one_kernel():
         assert len(transformed) == 4, name
         # 64 filters are one panel of 16 lanes a vector: that has a form of its own.
         assert len(set(transformed)) == (2 if target.lanes(32) == 16 else 1), name
+        # Their largest magnitudes.
+        reduced = [call for call in calls if call.startswith("rows")]
+        assert len(reduced) == 4, name
+        assert len(set(reduced)) == 1, name
 
 
 def test_codes_of_all_sizes_are_summed_by_one_kernel():
