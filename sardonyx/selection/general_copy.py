@@ -1,6 +1,7 @@
 """Copies of constants for any sizes: one kernel packs the weights of many layers, in any model.
 
-So are transformed filters, and whatever else is computed once of constants.
+So are transformed filters, sums and largest elements, and whatever else is computed once of
+constants.
 
 Packing runs once, so nothing is lost where its kernel gets extents and strides as arguments. Here
 `p[i0, i1, i2] = w[48 * i0 + i2, i1]` over (2, 16, 48), strides (16, 1), becomes the same over
@@ -26,7 +27,16 @@ from sardonyx.tensor import scalar
 from sardonyx.tensor.operations import COMPARE
 from sardonyx.tensor.rewriting import remake, rewrite
 from sardonyx.tensor.scalar import Scalar, load
-from sardonyx.tensor.tensor import Buffer, Map, Tensor, indices, make_map
+from sardonyx.tensor.tensor import (
+    Buffer,
+    Map,
+    Reduce,
+    Tensor,
+    indices,
+    make_map,
+    make_reduce,
+    reduced_indices,
+)
 from sardonyx.tensor.traverse import loads_of, parts_of
 
 #: Elements of whole vectors, whatever the target.
@@ -54,7 +64,7 @@ class GeneralCopy:
         values: What the symbols stand for.
     """
 
-    contents: Map
+    contents: Map | Reduce
     target: Buffer
     strides: dict[Tensor, tuple[Dim, ...]]
     actual: dict[Buffer, Buffer]
@@ -120,24 +130,25 @@ def lanes_extent(value: int, values: dict[Atom, Dim]) -> Dim:
 
 
 def structure_of_copy(
-    contents: Map, strides: Mapping[Tensor, tuple[Dim, ...]]
+    contents: Map | Reduce, strides: Mapping[Tensor, tuple[Dim, ...]]
 ) -> tuple[object, list[Buffer]]:
-    """What a map is but for what it reads, and that: equal ones differ in their buffers alone."""
+    """What is packed but for what it reads, and that: equal ones differ in their buffers alone."""
     read = list(dict.fromkeys(x.buffer for x in loads_of(contents.body)))
     named = {t: placeholder(k, t.shape, t.dtype) for k, t in enumerate(read)}
     body = rewrite(contents.body, lambda x: load(named[x.buffer], x.at))
     steps = tuple(strides.get(t) or row_major(t.shape) for t in read)
-    return (contents.shape, body, steps), read
+    reduced = (contents.kind, contents.extents) if isinstance(contents, Reduce) else ()
+    return (contents.shape, *reduced, body, steps), read
 
 
 def general_copy(
-    contents: Map,
+    contents: Map | Reduce,
     target: Buffer,
     strides: dict[Tensor, tuple[Dim, ...]],
     *,
     runs_once: bool = False,
 ) -> GeneralCopy | Reason:
-    """A map as a copy for any sizes; why it is more than a copy, or its sizes are not known.
+    """What is packed as a copy for any sizes; why it is more than a copy, or has unknown sizes.
 
     Args:
         contents: What is written.
@@ -151,12 +162,14 @@ def general_copy(
 
     read = list(dict.fromkeys(x.buffer for x in loads_of(contents.body)))
     known = all(isinstance(d, int) for t in read for d in (*t.shape, *strides_of(t)))
-    is_copy = is_view(contents.body)
+    is_copy = isinstance(contents, Map) and is_view(contents.body)
+    extents = contents.extents if isinstance(contents, Reduce) else ()
     if not read or not known:
         return _UNKNOWN
     if not (is_copy or (runs_once and _is_computed(contents.body))):
         return _COMPUTES
-    if not contents.shape or not all(isinstance(d, int) and d > 0 for d in contents.shape):
+    axes = (*contents.shape, *extents)
+    if not contents.shape or not all(isinstance(d, int) and d > 0 for d in axes):
         return _UNKNOWN
     values: dict[Atom, Dim] = {}
 
@@ -175,9 +188,11 @@ def general_copy(
 
     *outer, last = contents.shape
     kept = set() if is_copy else _told_apart(contents.body)
-    axes = zip(indices(contents.shape), outer, strict=False)
-    lead = tuple(n if sizes.as_atom(i) in kept else symbol(n) for i, n in axes)
-    is_narrow = not is_copy and int(last) <= _MOST_LANES
+    lead = tuple(
+        n if sizes.as_atom(i) in kept else symbol(n)
+        for i, n in zip(indices(contents.shape), outer, strict=False)
+    )
+    is_narrow = not (is_copy or extents) and int(last) <= _MOST_LANES
     shape = (*lead, last if is_narrow else lanes_extent(int(last), values))
     stand_ins: dict[Buffer, Buffer] = {}
     moved: dict[Tensor, tuple[Dim, ...]] = {}
@@ -185,7 +200,9 @@ def general_copy(
         stand_in = placeholder(number, tuple(map(size, tensor.shape)), tensor.dtype)
         stand_ins[tensor] = stand_in
         moved[stand_in] = tuple(map(size, strides_of(tensor)))
+    reduced = tuple(map(size, extents))
     atoms = sizes.in_place_of(indices(contents.shape), indices(shape))
+    atoms |= sizes.in_place_of(reduced_indices(extents), reduced_indices(reduced))
 
     def stand(x: Scalar) -> Scalar:
         at = tuple(_moved(i, atoms, last, shape[-1]) for i in x.at)
@@ -195,7 +212,9 @@ def general_copy(
         return scalar.size(symbol(value))
 
     body = _general_body(contents.body, stand, limit, lambda i: _moved(i, atoms, last, shape[-1]))
-    made = make_map(shape, body)
+    made: Map | Reduce = make_map(shape, body)
+    if isinstance(contents, Reduce):
+        made = make_reduce(shape, reduced, contents.kind, body, contents.dtype)
     place = placeholder(len(read), shape, contents.dtype)
     actual = {b: t for t, b in stand_ins.items()}
     return GeneralCopy(made, place, moved, {**actual, place: target}, values)

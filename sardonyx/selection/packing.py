@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
-from sardonyx.plan.grouping import pointwise
+from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import LoopNest
 from sardonyx.plan.inline import Materialized
 from sardonyx.plan.reasons import Reason
@@ -20,6 +20,8 @@ from sardonyx.tensor.tensor import Buffer, Map, Reduce, Tensor
 
 if TYPE_CHECKING:
     from sardonyx.selection.selector import KernelSelector
+
+_REDUCES = Reason("it reduces elements")
 
 
 @dataclass(slots=True)
@@ -39,12 +41,10 @@ class Packings:
 
         Args:
             selector: Forms kernels.
-            contents: A map, or sums.
+            contents: A map, or what reduces one.
             packed: A buffer of its shape, row-major.
             strides: Of what it reads.
         """
-        if not isinstance(contents, Map):
-            return selector.pack(contents, packed, strides)
         structure, read = structure_of_copy(contents, strides)
         # What stands for constants in a general copy does not say that it never changes.
         never_changes = all(map(is_constant, read))
@@ -63,7 +63,7 @@ class Packings:
 
 
 class CopyTask:
-    """A map that is to be packed.
+    """What is to be packed.
 
     Args:
         selector: Forms kernels.
@@ -76,7 +76,7 @@ class CopyTask:
     def __init__(
         self,
         selector: KernelSelector,
-        contents: Map,
+        contents: Map | Reduce,
         packed: Buffer,
         strides: dict[Tensor, tuple[Dim, ...]],
         never_changes: bool,
@@ -86,18 +86,22 @@ class CopyTask:
 
     @property
     def group(self) -> LoopNest:
-        """The map as a group, which is told apart from what it is packed for."""
+        """It as a group, which is told apart from what it is packed for."""
         contents, packed, _ = self._arguments
-        return pointwise(Materialized(contents, packed, (contents.body,)))
+        root = Materialized(contents, packed, (contents.body,))
+        return pointwise(root) if isinstance(contents, Map) else sum_alone(root)
 
     @cached_property
     def strided(self) -> GeneralCopy | Reason:
         """It as a copy of any sizes that goes through its source in even steps."""
-        return strided_copy(*self._arguments)
+        contents, packed, strides = self._arguments
+        if not isinstance(contents, Map):
+            return _REDUCES
+        return strided_copy(contents, packed, strides)
 
     @cached_property
     def general(self) -> GeneralCopy | Reason:
-        """It as any other map of any sizes."""
+        """It as anything else of any sizes."""
         return general_copy(*self._arguments, runs_once=self.never_changes)
 
 
@@ -121,7 +125,7 @@ def _as_it_is(task: CopyTask) -> GeneralCopy | None:
     return None
 
 
-#: How a map is packed; the last one is a loop nest like others.
+#: What packs; the last one is a loop nest like others.
 COPIES: Table[CopyTask, GeneralCopy | None] = (
     Candidate("copy in even steps", _no_steps, _strided),
     Candidate("map of any sizes", _not_general, _general),

@@ -9,6 +9,7 @@ import pytest
 
 import sardonyx
 from tests.support.session import model_of
+from tests.support.tolerances import assert_near
 
 _RANDOM = np.random.default_rng(32)
 #: Of the root of an output's own sums of x^2 and w^2: see `kernel.matmul.winograd.MOST_UNEVEN`.
@@ -26,11 +27,14 @@ FORMS: dict[str, Any] = {
 VALUES = [1e3, 1e4, -1e6, 1e12, 1e19, -1e30, np.inf, -np.inf, np.nan]
 
 
-def _session(form: Any, *, direct: bool = False, tail: str = "") -> tuple[Any, Any]:
+def _filters(form: Any) -> Any:
+    channels, filters, groups, *_ = form
+    return _RANDOM.standard_normal((filters, channels // groups, 3, 3)).astype(np.float32)
+
+
+def _session(form: Any, *, direct: bool = False, tail: str = "", w: Any = None) -> tuple[Any, Any]:
     channels, filters, groups, pads, apart, _, outputs = form
-    weights = {
-        "w": _RANDOM.standard_normal((filters, channels // groups, 3, 3)).astype(np.float32),
-    }
+    weights = {"w": _filters(form) if w is None else w}
     text = f"""
     g (float[n, {channels}, {form[5][0]}, {form[5][1]}] x) => (float[n, {filters}, p, q] y) {{
         c = Conv<pads = {list(pads)}, dilations = {list(apart)}, group = {groups}>(x, w)
@@ -184,3 +188,162 @@ def test_the_same_bits_on_any_number_of_threads() -> None:
         )
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
+
+
+# -- channels and taps that count as much as their weights ----------------------------------------
+
+
+def _large_where_unused(x: Any, w: Any, weight: float) -> None:
+    """A few channels have one outlier; the others are as large, and have hardly any weight."""
+    x[:, 4:] = 1e6
+    x[:, 0, 5, 6] = 1e6
+    w[:, 4:] *= weight
+
+
+def _unused_taps(x: Any, w: Any, weight: float) -> None:
+    """Every even pixel is an outlier; what outputs read there has hardly any weight."""
+    x[..., ::2, ::2] = 1e6
+    w[..., ::2, ::2] *= weight
+    w[..., 1, 1] *= weight
+
+
+def _unused_taps_of_a_channel(x: Any, w: Any, weight: float) -> None:
+    x[:, 0, ::2, ::2] = 1e6
+    w[:, 0, ::2, ::2] *= weight
+    w[:, 0, 1, 1] *= weight
+
+
+def _one_unused_tap(x: Any, w: Any, weight: float) -> None:
+    """Each fourth pixel is an outlier, which the first tap meets."""
+    x[..., ::2, ::2] = 1e6
+    w[..., 0, 0] *= weight
+
+
+CHANGES = {
+    "large where unused": _large_where_unused,
+    "unused taps": _unused_taps,
+    "unused taps of a channel": _unused_taps_of_a_channel,
+    "one unused tap": _one_unused_tap,
+}
+#: Of each output's own sum of |w| |x|: what it reads counts as much as its weight.
+OWN_BOUND = 1e-5
+GROUPED = (64, 64, 2, (1, 1, 1, 1), (1, 1), (12, 12), 4)
+ODD = (37, 29, 1, (1, 1, 1, 1), (1, 1), (14, 19), 4)
+ONE_GROUP = (32, 32, 1, (1, 1, 1, 1), (1, 1), (14, 19), 4)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-25, 1e12])
+@pytest.mark.parametrize("weight", [0.0, 1e-9])
+@pytest.mark.parametrize("change", CHANGES)
+def test_inputs_count_as_much_as_their_weights(change: str, weight: float, size: float) -> None:
+    w, x = _filters(ONE_GROUP), _image(ONE_GROUP, 1)
+    CHANGES[change](x, w, weight)
+    _check_own(ONE_GROUP, w * np.float32(size), x)
+
+
+@pytest.mark.parametrize("value", [1.0, 1e4, -1e6, 1e9])
+def test_channels_of_any_sizes_with_weights_to_match(value: float) -> None:
+    """The bound is that of channels and weights of one size."""
+    w, x = _filters(ONE_GROUP), _image(ONE_GROUP, 1)
+    x[0, 3, 5, 6] = value
+    size = np.exp2(np.round(_RANDOM.uniform(-20, 20, (1, 32, 1, 1)))).astype(np.float32)
+    session, _ = _session(ONE_GROUP, w=w / size)
+    (got,) = session.run(None, {"x": x * size})
+    wanted = _sums(x.astype(np.float64), w.astype(np.float64), ONE_GROUP)
+    assert (np.abs(got - wanted) <= BOUND * _norms(x, w, ONE_GROUP)).all()
+
+
+@pytest.mark.parametrize("form", [GROUPED, ODD, FORMS["F(2, 3)"], FORMS["taps apart"]])
+def test_inputs_count_as_much_as_their_weights_in_each_form(form: Any) -> None:
+    w, x = _filters(form), _image(form, 1)
+    _large_where_unused(x, w, 0.0)
+    _check_own(form, w, x)
+
+
+def test_each_group_has_weights_of_its_own() -> None:
+    """The channels that one group does not use are those that the other one does."""
+    w, x = _filters(GROUPED), _image(GROUPED, 1)
+    w[:32, 4:], w[32:, :28] = 0, 0
+    x[:, 4:32] = x[:, 32:60] = 1e6
+    x[:, 0, 5, 6] = x[:, 63, 5, 6] = 1e6
+    _check_own(GROUPED, w, x)
+
+
+def _check_own(form: Any, w: Any, x: Any) -> None:
+    session, _ = _session(form, w=w)
+    (got,) = session.run(None, {"x": x})
+    wanted, own = (
+        _sums(a.astype(np.float64), b.astype(np.float64), form)
+        for a, b in ((x, w), (np.abs(x), np.abs(w)))
+    )
+    assert (np.abs(got - wanted) / own).max() <= OWN_BOUND
+
+
+def _codes_of(w: Any) -> dict[str, Any]:
+    scales = _RANDOM.uniform(0.01, 0.03, len(w)).astype(np.float32)
+    codes = np.clip(w / scales[:, None, None, None], -127, 127).astype(np.int8)
+    return {"w": codes, "s": scales, "z": np.zeros(len(w), np.int8)}
+
+
+#: How filters are computed of constants, and these.
+MADE: dict[str, Any] = {
+    "of codes": ("DequantizeLinear<axis = 0>(w, s, z)", _codes_of),
+    "of halves": ("Cast<to = 1>(w)", lambda w: {"w": w.astype(np.float16)}),
+    "of products": ("Mul(w, w)", lambda w: {"w": w}),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_weights_that_are_computed_once(name: str) -> None:
+    w, x = _filters(ONE_GROUP), _image(ONE_GROUP, 1)
+    _large_where_unused(x, w, 0.0)
+    made, held = MADE[name]
+    text = f"""g (float[n, 32, 14, 19] x) => (float[n, 32, 14, 19] y) {{
+        f = {made}
+        y = Conv<pads = [1, 1, 1, 1]>(x, f) }}"""
+    model, results = model_of(text, held(w)).SerializeToString(), []
+    for direct in (False, True):
+        options = sardonyx.SessionOptions()
+        options.add_session_config_entry("session.disable_winograd", str(int(direct)))
+        session = sardonyx.InferenceSession(model, options)
+        assert ("winograd4" in session.explain()) != direct
+        results.append(session.run(None, {"x": x})[0])
+    got, wanted = results
+    small = np.abs(wanted) < 1e3  # what does not read the outlier
+    assert small.mean() > 0.9
+    assert_near(got[small], wanted[small], "float: Winograd's sums")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e30])
+@pytest.mark.parametrize("weights", ["some are 0", "all are 0"])
+def test_not_finite_where_weights_are_zero(weights: str, value: float) -> None:
+    """0 times infinity is NaN, also where nothing else would look at the channel."""
+    w, fed = _filters(ONE_GROUP), _image(ONE_GROUP, 1)
+    w[:, 8 * (weights == "some are 0") :] = 0
+    fed[0, 20, 5, 6] = value
+    got, direct = _both(w, fed)
+    np.testing.assert_array_equal(*map(np.isnan, (got, direct)))
+    assert_near(*map(np.nan_to_num, (got, direct)), "float: Winograd's sums")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38, -1e30])
+@pytest.mark.parametrize("tap", [(0, 0), (1, 1), (2, 1)])
+def test_weights_that_are_not_finite_or_too_large(tap: tuple[int, int], value: float) -> None:
+    """One of a filter's; other filters, and what does not read it, are not changed by it."""
+    w, fed = _filters(ONE_GROUP), _image(ONE_GROUP, 1)
+    w[3, 20, *tap] = value
+    fed[0, 20, 5, 6] = 0
+    results = _both(w, fed)
+    np.testing.assert_array_equal(*map(np.isnan, results))
+    own, others = np.arange(32) == 3, np.arange(32) != 3
+    for filters in (own, others):
+        got, direct = (np.nan_to_num(r[:, filters], nan=0.0) for r in results)
+        assert_near(got, direct, "float: direct sums")
+
+
+def _both(w: Any, fed: Any) -> list[Any]:
+    """What a session gives, and what it gives by direct sums."""
+    return [
+        _session(ONE_GROUP, w=w, direct=direct)[0].run(None, {"x": fed})[0]
+        for direct in (False, True)
+    ]

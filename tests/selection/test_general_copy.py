@@ -7,7 +7,7 @@ from sardonyx.llvm.ptx_device import ptx_tiling
 from sardonyx.plan.reasons import Reason
 from sardonyx.selection.general_copy import general_copy
 from sardonyx.tensor import scalar
-from sardonyx.tensor.tensor import buffer, indices, make_map
+from sardonyx.tensor.tensor import buffer, indices, make_map, make_reduce, reduced_indices
 from tests.support.session import check, model_of
 from tests.support.targets import TARGETS, compiled_for
 
@@ -15,6 +15,10 @@ from tests.support.targets import TARGETS, compiled_for
 pytestmark = pytest.mark.once
 
 RANDOM = np.random.default_rng(0)
+
+
+def codes(*shape):
+    return RANDOM.integers(0, 256, shape).astype(np.uint8)
 
 
 def weights(*shape):
@@ -130,6 +134,40 @@ def test_filters_of_all_sizes_are_transformed_by_one_kernel():
         assert len(transformed) == 4, name
         # 64 filters are one panel of 16 lanes a vector: that has a form of its own.
         assert len(set(transformed)) == (2 if target.lanes(32) == 16 else 1), name
+        # Their largest magnitudes.
+        reduced = [call for call in calls if call.startswith("rows")]
+        assert len(reduced) == 4, name
+        assert len(set(reduced)) == 1, name
+
+
+def test_codes_of_all_sizes_are_summed_by_one_kernel():
+    text = (
+        "g (uint8[N, 32] x, uint8[N, 80] t) => (int32[N, 96] y, int32[N, 64] z) "
+        "{ y = MatMulInteger(x, u) z = MatMulInteger(t, v) }"
+    )
+    held = {"u": weights(32, 96).astype(np.int8), "v": weights(80, 64).astype(np.int8)}
+    model = model_of(text, held)
+    check(model, [{"x": codes(5, 32), "t": codes(5, 80)}])
+    for name, target in TARGETS.items():
+        compiled = compiled_for(model, target)
+        calls = [c.kernel for p in compiled.preparations for c in p.plan.calls]
+        summed = [call for call in calls if call.startswith("rows")]
+        assert len(summed) == 2, name
+        assert len(set(summed)) == 1, name
+
+
+def test_what_reduces_constants_may_have_any_sizes():
+    target, source = (buffer(n, (m,), dtypes.FLOAT) for n, m in (("target", 32), ("source", 9600)))
+    (i,), (r, s) = indices((32,)), reduced_indices((100, 3))
+    body = scalar.unary("abs", scalar.load(source, (96 * r + 3 * i + s,)))
+    largest = make_reduce((32,), (100, 3), "max", body, dtypes.FLOAT)
+    assert isinstance(general_copy(largest, target, {source: (1,)}), Reason)
+    found = general_copy(largest, target, {source: (1,)}, runs_once=True)
+    assert not isinstance(found, Reason)
+    # Vectors, elements of the source, and what is reduced; a filter's taps stay a number.
+    assert sorted(found.values.values()) == [2, 100, 9600]
+    assert found.contents.extents[1] == 3
+    assert (found.contents.kind, found.contents.dtype) == ("max", dtypes.FLOAT)
 
 
 def test_what_runs_once_may_compute_something():

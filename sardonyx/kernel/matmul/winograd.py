@@ -8,12 +8,15 @@ Networks, 2016). The matrices interpolate polynomials at `POINTS` and at infinit
 about as much as a direct sum. F(4, 3) at the usual points 0, +-1, +-2 rounds 7 times as much; at
 the points here, twice (256 channels, normal weights, worst of 200 tiles: 2.4e-6 of the largest
 output for 1.1e-6). That is a share of what the tile holds: whether its inputs are near enough in
-size is decided by cells of 2 by 2, of which each output reads one as a whole.
+size is decided by cells of 2 by 2, of which each output reads one as a whole. A channel counts by
+its weights (`winograd_scales`).
 
 Loop nests, loops over the side m + 2 being written out::
 
     for k in 0..depth step lanes:                         # `build_input`
         columns[j] = B^T d[:, j, k]
+        cells[i, j] += scales[1, k] * sum of d[2i : 2i + 2, 2j : 2j + 2, k] ** 2
+        total += scales[0, k] * sum of d[:, :, k] ** 2
         target[i, :, k] = B^T columns[:, i]
     for k in 0..vectors * lanes step lanes:               # `build_output`
         lines[i] = A^T products[i, :, k]
@@ -25,7 +28,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from math import prod
 
 from sardonyx.kernel.language.builder import Builder
@@ -42,7 +45,8 @@ POINTS = {
 }
 
 #: How much larger the sum of a tile's squares may be than that of a cell, at most: an output rounds
-#: by a share of the largest inputs of its tile, whether it reads them or not.
+#: by a share of the largest inputs of its tile, whether it reads them or not. Squares of a channel
+#: are scaled by the square of its largest weight.
 MOST_UNEVEN = 1 << 12
 #: Tiles with larger sums of squares are not transformed: what is in between might be infinite.
 MOST_SQUARES = float(1 << 100)
@@ -143,7 +147,7 @@ def cells_of(outputs: int) -> int:
     return outputs // 2 + 1
 
 
-def is_even(b: Builder, least: Operand, total: Operand) -> SsaValue:
+def is_even(least: Operand, total: Operand) -> SsaValue:
     """Whether sums of squares, of the least cell and of a tile, allow for transforming the tile.
 
     Not where any is infinite, or NaN.
@@ -154,48 +158,64 @@ def is_even(b: Builder, least: Operand, total: Operand) -> SsaValue:
 
 @cache
 def build_input(element: Type, outputs: int, lanes: int) -> Program:
-    """`(table, depth, target, step, cells)`: a tile's inputs to B^T d B, for all channels.
+    """`(table, depth, target, step, scales, cells)`: a tile's inputs to B^T d B, for all channels.
 
     table: pointers to the m + 2 by m + 2 inputs, each to `depth` channels. target: the channels
-    of the first product; those of the next ones lie `step` elements on each. The result
-    is 1 where a first look says that the tile is even; else 0, and cells gets the sum of squares of
-    each cell.
+    of the first product; those of the next ones lie `step` elements on each. scales: what
+    `winograd_scales.build_scales` makes. The result is 1 where a first look says that the tile is
+    even; else 0, and cells gets the sum of squares of each cell, and behind them that of the tile.
     """
     parameters = [
-        ("table", PTR), ("depth", I64), ("target", PTR), ("step", I64), ("cells", PTR),
+        ("table", PTR), ("depth", I64), ("target", PTR), ("step", I64), ("scales", PTR),
+        ("cells", PTR),
     ]  # fmt: skip
     b = Builder(input_name(outputs, lanes), parameters, result=I64)
-    table, depth, target, step, cells = (b.parameter(n) for n, _ in parameters)
+    table, depth, target, step, scales, cells = (b.parameter(n) for n, _ in parameters)
     side, vector = outputs + TAPS - 1, element.with_lanes(lanes)
-    squares = [b.variable(0.0, vector, name="squares") for _ in range(cells_of(outputs) ** 2)]
+    count = cells_of(outputs)
+    squares = [b.variable(0.0, vector, name="squares") for _ in range(count**2)]
+    all_squares = b.variable(0.0, vector, name="all_squares")
     forth = matrices(outputs)[2]
     stride = step * element.size_bytes
+    in_cells = b.offset(scales, depth, element)
+    add = partial(b.binary, "add")
     with b.for_(0, depth, lanes) as k:
         mask = b.tail_mask(depth - k, lanes)
-        columns = []
+        scale = b.load(vector, in_cells, k, mask=mask)
+        columns, held, channel = [], list[Operand](), list[Operand]()
         for j in range(side):
             given: list[Operand] = []
             for i in range(side):
                 pointer = b.load(PTR, table, i * side + j)
                 loaded = b.load(vector, pointer, k, mask=mask)
                 given.append(loaded)
-                held = squares[i // 2 * cells_of(outputs) + j // 2]
-                held.set(b.fma(loaded, loaded, held.get()))
+                if i % 2 == j % 2 == 0:
+                    held.append(loaded * loaded)
+                else:
+                    held[i // 2] = b.fma(loaded, loaded, held[i // 2])
+            if j % 2:
+                for i, square in enumerate(held):
+                    cell = squares[i * count + j // 2]
+                    cell.set(b.fma(square, scale, cell.get()))
+                channel.append(functools.reduce(add, held))
+                held = []
             columns.append(transform(b, forth, given))
+        square = functools.reduce(add, channel)
+        all_squares.set(b.fma(square, b.load(vector, scales, k, mask=mask), all_squares.get()))
         at: Operand = b.offset(target, k, element)
         for i in range(side):
             for value in transform(b, forth, [column[i] for column in columns]):
                 b.store(value, at, 0, mask=mask)
                 at = b.offset(at, stride)
-    sums = [held.get() for held in squares]
-    # Each cell has at least what is least in each lane: two sums across lanes instead of nine.
+    sums = [cell.get() for cell in squares]
+    # Each cell has at least what is least in each lane: two sums across lanes instead of ten.
     least = functools.reduce(lambda x, y: b.select(b.compare("lt", y, x), y, x), sums)
-    total = functools.reduce(functools.partial(b.binary, "add"), sums)
-    found = is_even(b, b.reduce("reduce_add", least), b.reduce("reduce_add", total))
-    with b.if_(found):
+    total = b.reduce("reduce_add", all_squares.get())
+    with b.if_(is_even(b.reduce("reduce_add", least), total)):
         b.return_(b.lift(1, I64))
     for number, squared in enumerate(sums):
         b.store(b.reduce("reduce_add", squared), cells, number)
+    b.store(total, cells, count**2)
     b.return_(b.lift(0, I64))
     return b.program
 

@@ -14,8 +14,7 @@ of products goes over its taps where they lie, with filters that are packed besi
 Loop nest of a block, m by m outputs a tile, `f.places` being (m + 2)^2::
 
     parallel block in 0..rest * panels * chunks:          # a chunk has up to f.tiles tiles
-        for t in 0..count:                                # unless the last block had the same
-            inputs[places, t, depth] = B^T d B            # `winograd.build_input`
+        inputs[f.places, :, depth] = B^T d B              # `winograd_inputs`, unless kept
         for place in 0..f.places:
             for row in 0..count step rows:
                 products[place, row:, width] = micro(inputs[place, row:], filters[place])
@@ -31,31 +30,22 @@ from fractions import Fraction
 
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.compiled import PerBlock
-from sardonyx.kernel.language.program import Operand, Program, SsaValue
-from sardonyx.kernel.language.types import F32, I64, PTR
+from sardonyx.kernel.language.program import Operand, Program
+from sardonyx.kernel.language.types import I64, PTR
 from sardonyx.kernel.matmul.contraction import ContractionKernel
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
 from sardonyx.kernel.matmul.tile import RowProducts, unflattened
-from sardonyx.kernel.matmul.winograd import (
-    TAPS,
-    build_input,
-    build_output,
-    cells_of,
-    input_name,
-    is_even,
-    matrices,
-    output_name,
-)
+from sardonyx.kernel.matmul.winograd import TAPS, build_output, matrices, output_name
 from sardonyx.kernel.matmul.winograd_choice import MOST_KEPT_BYTES, WinogradTiles
+from sardonyx.kernel.matmul.winograd_inputs import TileInputs
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
 from sardonyx.tensor.scalar import Scalar
-from sardonyx.tensor.tensor import buffer, indices, make_map
+from sardonyx.tensor.tensor import buffer, indices, make_map, make_reduce, reduced_indices
 
 
 class WinogradKernel(ContractionKernel):
@@ -66,6 +56,8 @@ class WinogradKernel(ContractionKernel):
         form: How the contraction is such a convolution.
         name: Symbol name.
     """
+
+    left: TileInputs
 
     def __init__(self, schedule: ContractionSchedule, form: WinogradTiles, name: str) -> None:
         super().__init__(schedule, name, packed=True)
@@ -79,7 +71,7 @@ class WinogradKernel(ContractionKernel):
             found += (build_micro(s.element, outputs, s.vectors, s.lanes, at_once=at_once),)
         return (
             *found,
-            build_input(s.element, outputs, s.lanes),
+            *self.left.functions(),
             build_output(s.element, outputs, s.vectors, s.lanes),
         )
 
@@ -106,7 +98,9 @@ class WinogradKernel(ContractionKernel):
         return lead * self._tiles() * max(1, each)
 
     def _packings(self) -> list[Packing]:
-        """The transformed filters, (batch..., panel, place..., depth, lane); those as they are."""
+        """The transformed filters, (batch..., panel, place..., depth, lane); those as they are; the
+        largest magnitudes of all filters, (batch..., tap..., depth).
+        """
         s, f = self.schedule, self.form
         lead = s.packed_axes()
         shape = (
@@ -132,7 +126,22 @@ class WinogradKernel(ContractionKernel):
         zero = scalar.constant(0, s.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, s.group.accumulator)
-        return [Packing(packed, contents), *super()._packings()]
+        return [Packing(packed, contents), *super()._packings(), self._largest_weights()]
+
+    def _largest_weights(self) -> Packing:
+        s, f = self.schedule, self.form
+        own, columns = [*s.packed_axes(), *f.taps, s.depth], (extent_of(s.column),)
+        shape = tuple(map(extent_of, own))
+        atoms = dict(zip(map(sizes.variable, own), indices(shape), strict=True))
+        atoms[sizes.variable(s.column)] = reduced_indices(columns)[0]
+        value = scalar.unary("abs", scalar.cast(rewrite(s.right, atoms=atoms), s.group.accumulator))
+        contents = make_reduce(shape, columns, "max", value, s.group.accumulator)
+        return Packing(buffer(("largest", contents), shape, s.group.accumulator), contents)
+
+    def _left_rows(self) -> TileInputs:
+        return TileInputs(
+            self.schedule, self.outside, self.places, self.scratch, self.form, self.packs[2].packed
+        )
 
     # -- the kernel ---------------------------------------------------------------------------
 
@@ -156,8 +165,10 @@ class WinogradKernel(ContractionKernel):
             level = self.outside.child(unflattened(b, rest, s.lead(), axes))
             first = chunk * f.tiles
             count = b.min(tiles - first, f.tiles)
-            with self._unless_kept(number), b.for_(0, count) as t:
-                self._transform_inputs(level.child(), first, t, depth)
+            with self._unless_kept(number):
+                self.left.find_scales(level.child(), depth)
+                with b.for_(0, count) as t:
+                    self.left.transform(level.child(), first, t, depth)
             first_column = panel * s.width
             self._multiply(level, panel, count, depth)
             tile = b.variable(0, I64, name="tile")
@@ -179,8 +190,8 @@ class WinogradKernel(ContractionKernel):
         return few and size_bytes <= MOST_KEPT_BYTES
 
     def _lay_out(self) -> None:
-        """Scratch holds: which tiles it has, their inputs, transformed, where they lie, and which
-        tiles are even; products, the outputs of tiles that are finished together, pointers.
+        """Scratch holds: which tiles it has, their inputs, transformed, and what else is known of
+        them; products, the outputs of tiles that are finished together, pointers.
         """
         s, f = self.schedule, self.form
         size = s.element.size_bytes
@@ -190,103 +201,12 @@ class WinogradKernel(ContractionKernel):
             "inputs": f.places * f.tiles * depth * size,
             "products": f.places * f.tiles * s.width * size,
             **dict(self.epilogue.layout(f.outputs**2 * self._most_together())),
-            "sources": f.places * f.tiles * PTR.size_bytes,
-            "even": f.tiles * I64.size_bytes,
-            "cells": cells_of(f.outputs) ** 2 * size,
+            **self.left.layout(),
             "window": TAPS**2 * f.outputs * PTR.size_bytes,
             "table": self.tile_rows[0] * PTR.size_bytes,
-            "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
             "zero": depth * size,
         }
         self._divide_scratch(list(layout.items()))
-
-    def _transform_inputs(
-        self, level: Expression, first: Operand, t: Operand, depth: Operand
-    ) -> None:
-        """One tile: find its inputs, or zeros outside the image, and transform them."""
-        s, f, b = self.schedule, self.form, self.b
-        at = self._tile_at(first + t)
-        level = level.child(at)  # what is computed in this loop is no other's
-        place = t * len(s.rows)
-        for k, variable in enumerate(s.rows):
-            value = at[sizes.variable(variable)]
-            b.store(value, self.scratch["coordinates"], place + k)
-        # Inputs are numbered by the sum of a row axis and its tap, which goes over the axis's end.
-        extents = [
-            extent_of(v) + (TAPS - 1) * apart for v, apart in zip(f.image, f.apart, strict=True)
-        ]
-        sums = [sizes.numbered_index(e, k, "w") for k, e in enumerate(extents)]
-        atoms: dict[Atom, Dim] = {sizes.variable(v): 0 for v in (*f.taps, s.depth)}
-        atoms |= {sizes.variable(v): w for v, w in zip(f.image, sums, strict=True)}
-        offset = substitute(s.left_offset, atoms)
-        window = None if s.window is None else rewrite(s.window, atoms=atoms)
-        base = self.places[s.left_buffer].pointer
-        y, x = (at[sizes.variable(v)] for v in f.image)
-        ends = [b.lift(level.dim(e), I64) for e in extents]
-        sources = self._sources(t)
-        with b.for_(0, f.side) as i:
-            row = y + i * f.apart[0]
-            row_inside = row < ends[0]
-            with b.for_(0, f.side) as j:
-                column = x + j * f.apart[1]
-                moved = dict(zip(map(sizes.variable, sums), (row, column), strict=True))
-                here = level.child(at | moved)
-                inside: Operand = row_inside & (column < ends[1])
-                if window is not None:
-                    inside = inside & here.scalar(window)
-                source = b.offset(base, here.dim(offset), s.element)
-                number = i * f.side + j
-                b.store(b.select(inside, source, self.scratch["zero"]), sources, number)
-        target = b.offset(self.scratch["inputs"], t * depth, s.element)
-        step = depth * f.tiles
-        cells = self.scratch["cells"]
-        name, operands = input_name(f.outputs, s.lanes), [sources, depth, target, step, cells]
-        even = b.variable(b.call(name, operands, I64), name="even")
-        with b.if_(b.eq(even.get(), 0)):
-            even.set(b.convert(self._is_even(level.child(), at), I64))
-        b.store(even.get(), self.scratch["even"], t)
-
-    def _sources(self, t: Operand) -> SsaValue:
-        """Pointers to the inputs of a tile."""
-        place = t * self.form.places
-        return self.b.offset(self.scratch["sources"], place, PTR)
-
-    def _is_even(self, level: Expression, at: dict[Atom, Operand]) -> SsaValue:
-        """Whether the tile at a place is, without cells of outputs beyond the image's end."""
-        f, b = self.form, self.b
-        side = cells_of(f.outputs)
-        counts = []
-        for v, apart in zip(f.image, f.apart, strict=True):
-            end = b.lift(level.dim(extent_of(v)), I64)
-            left = self._outputs_left(end - at[sizes.variable(v)], apart)
-            counts.append(b.min(left // 2 + 1, side))
-        first = b.load(F32, self.scratch["cells"])
-        least, total = b.variable(first, name="least"), b.variable(0.0, F32, name="total")
-        with b.for_(0, side) as i, b.for_(0, side) as j:
-            place = i * side + j
-            cell = b.load(F32, self.scratch["cells"], place)
-            total.set(total.get() + cell)
-            inside = (i < counts[0]) & (j < counts[1])
-            less = inside & (cell < least.get())
-            least.set(b.select(less, cell, least.get()))
-        return is_even(b, least.get(), total.get())
-
-    def _tile_at(self, number: Operand) -> dict[Atom, Operand]:
-        """The row axes at a tile's first output."""
-        f, b = self.form, self.b
-        extents = [b.lift(self.outside.dim(d), I64) for d in f.tile_axes()]
-        found = b.coordinates(number, extents)
-        found[-2:] = [
-            self._first_output(tile, apart) for tile, apart in zip(found[-2:], f.apart, strict=True)
-        ]
-        return dict(zip(map(sizes.variable, (*f.others, *f.image)), found, strict=True))
-
-    def _first_output(self, tile: Operand, apart: int) -> Operand:
-        """Where along an axis the first output of a tile is."""
-        if apart == 1:
-            return tile * self.form.outputs
-        together, phase = self.b.parted(tile, self.b.constant(I64, apart))
-        return together * (self.form.outputs * apart) + phase
 
     def _multiply(self, level: Expression, panel: Operand, count: Operand, depth: Operand) -> None:
         """All products of the tiles with one panel."""
@@ -351,7 +271,7 @@ class WinogradKernel(ContractionKernel):
         y, x = (sizes.variable(v) for v in f.image)
         ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
         below, beside = (
-            self._outputs_left(end - at[v], apart)
+            self.left.outputs_in(end - at[v], apart)
             for end, v, apart in zip(ends, (y, x), f.apart, strict=True)
         )
         together: Operand = b.constant(I64, 1)
@@ -406,7 +326,7 @@ class WinogradKernel(ContractionKernel):
                 products = b.offset(self.scratch["products"], tile, line_bytes)
                 b.call(name, [products, step, self.epilogue.line(first), pitch])
             with b.else_():
-                self._sum_directly(self._sources(tile), direct, first, pitch)
+                self._sum_directly(self.left.sources(tile), direct, first, pitch)
 
     def _sum_directly(
         self, sources: Operand, direct: tuple[Operand, Operand], first: Operand, pitch: Operand
@@ -426,12 +346,6 @@ class WinogradKernel(ContractionKernel):
             taps, nothing = b.lift(TAPS**2, I64), b.lift(0, I64)
             run = b.constant(I64, PART)
             b.call(name, [window, taps, depth, panel, target, run, panel, nothing])
-
-    def _outputs_left(self, elements: Operand, apart: int) -> Operand:
-        """How many outputs of a tile so many elements have, from its first one on."""
-        if apart == 1:
-            return elements
-        return (elements + (apart - 1)) // apart
 
 
 def _factor(outputs: int, row: Dim, tap: int) -> Scalar:
