@@ -21,13 +21,6 @@ class NotSupported(Exception):  # noqa: N818 - cuDNN has a name of its own for i
     """What cuDNN raises where it has no plan."""
 
 
-#: Names of what is said of plans.
-_NOTES = (
-    "TENSOR_CORE", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "NONDETERMINISTIC",
-    "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "STRICT_NAN_PROP",
-)  # fmt: skip
-
-
 class Cudnn(types.ModuleType):
     """The package.
 
@@ -41,7 +34,6 @@ class Cudnn(types.ModuleType):
         asked: Numbers of the plans that were executed.
         idle: Numbers of plans that write nothing, and say nothing of it.
         wrong: Numbers of plans that write something else.
-        notes: What the package says of plans, by their numbers.
     """
 
     __version__ = "1"
@@ -55,14 +47,13 @@ class Cudnn(types.ModuleType):
         self.read = self.executed = 0
         self.asked: list[int] = []
         self.idle, self.wrong = set[int](), set[int]()
-        self.notes: dict[int, str] = {}
         self.streams: dict[Any, int] = {}
         self.data_type = types.SimpleNamespace(
             FLOAT=np.float32, DOUBLE=np.float64, HALF=np.float16, BFLOAT16=ml_dtypes.bfloat16
         )
         self.heur_mode = types.SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
         self.diagonal_alignment = types.SimpleNamespace(TOP_LEFT="first", BOTTOM_RIGHT="last")
-        self.numerical_note = types.SimpleNamespace(**{name: name for name in _NOTES})
+        self.numerical_note = types.SimpleNamespace(TENSOR_CORE="t", DOWN_CONVERT_INPUTS="d")
 
     def backend_version(self) -> int:
         return 91900
@@ -153,7 +144,6 @@ class _Graph:
         self.package = package
         self.result: _Tensor | None = None
         self.is_built, self.chosen = False, 0
-        self.has_plans, self.barred = False, set[int]()
 
     def tensor(self, **facts: Any) -> _Tensor:
         assert len(facts["dim"]) == len(facts["stride"]) >= 4
@@ -192,15 +182,12 @@ class _Graph:
 
     build_operation_graph = validate
 
-    def deselect_numeric_notes(self, notes: list[str]) -> None:
-        if self.has_plans:  # else there is nothing to deselect
-            self.barred |= {number for number, note in self.package.notes.items() if note in notes}
+    def deselect_numeric_notes(self, notes: list[str]) -> None: ...
 
     def deselect_workspace_greater_than(self, size: int) -> None: ...
 
     def create_execution_plans(self, modes: list[str]) -> None:
         self.package.searched.append(modes[0])
-        self.has_plans = True
 
     def check_support(self) -> None:
         if not self.package.supported:
@@ -213,7 +200,7 @@ class _Graph:
         self.build_plan_at_index(0)
 
     def build_plan_at_index(self, index: int) -> None:
-        if index == 2 or index in self.barred:
+        if index == 2:
             raise NotSupported("this one cannot be built")
         self.package.built.append(index)
         self.is_built, self.chosen = True, index

@@ -25,13 +25,8 @@ from sardonyx.store.cache import default_cache, digest, engine_digest
 
 _logger = get_logger("cuda")
 _KIND = "cudnn"
-#: Plans in the cache have been tried, no axis has the stride 0, and none has tiles.
-_MADE = "tried against numbers, with strides, direct"
-#: What plans may not do: they round by what is largest in a tile, so that an outlier would move
-#: results that do not read it.
-_TILES = ("WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "FFT")
-#: What they may not do besides where numbers may not be rounded for tensor cores.
-_ROUNDS = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS")
+#: Plans in the cache have been tried, and no axis has the stride 0.
+_MADE = "tried against numbers, with strides"
 _MEASURED = "EXHAUSTIVE"
 #: Without `cudnn_conv_use_max_workspace`, as onnxruntime has it.
 _SMALL_WORKSPACE = 32 << 20
@@ -225,10 +220,10 @@ class PlanMaker:
         cudnn = self._cudnn
         modes = cudnn.heur_mode
         rules = modes.B if self._search == "DEFAULT" else modes.A
+        if self.is_exact(work.dtype):
+            notes = cudnn.numerical_note
+            graph.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
         graph.create_execution_plans([rules, modes.FALLBACK])
-        # Only plans that are there already can be deselected.
-        unwanted = (*_TILES, *_ROUNDS) if self.is_exact(work.dtype) else _TILES
-        graph.deselect_numeric_notes([getattr(cudnn.numerical_note, name) for name in unwanted])
         if self._limit is not None:
             graph.deselect_workspace_greater_than(self._limit)
         graph.check_support()

@@ -99,31 +99,6 @@ def test_a_plan_is_used_once_it_is_built(
 
 
 @pytest.mark.parametrize(
-    ("note", "tf32", "built"),
-    [
-        ("TENSOR_CORE", True, [0]),
-        ("NONDETERMINISTIC", False, [0]),
-        ("TENSOR_CORE", False, [1]),
-        ("DOWN_CONVERT_INPUTS", False, [1]),
-        ("FFT", True, [1]),
-        ("WINOGRAD", True, [1]),
-        ("WINOGRAD_TILE_4x4", True, [1]),
-        ("WINOGRAD_TILE_6x6", False, [1]),
-    ],
-)
-def test_plans_that_round_by_other_numbers_are_not_taken(
-    package: Cudnn, note: str, tf32: bool, built: list[int]
-) -> None:
-    """Those of the tiles of an image; those for tensor cores, unless they are allowed."""
-    package.notes[0] = note
-    options = {"convolution_search": "HEURISTIC", "tf32": tf32}
-    there, here = _engines(package, *CASES["windows with a border"][:2], **options)
-    _run(there, here, "windows with a border")
-    _wait(there)
-    assert package.built == built
-
-
-@pytest.mark.parametrize(
     ("options", "mode", "built"),
     [
         ({}, "AA", [0, 0, 1]),
