@@ -423,7 +423,7 @@ def _package_version(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _engine() -> str:
+def _source_digest() -> str:
     folder = Path(__file__).parents[1]
     if not folder.is_dir():  # imported from an archive
         return digest(_package_version("sardonyx"), _llvmlite_version())
@@ -452,4 +452,4 @@ def engine_digest() -> str:
     Raises:
         ResourceError: The source cannot be read, perhaps for too many open files.
     """
-    return digest(_engine(), host_target().key, knobs.code_signature())
+    return digest(_source_digest(), host_target().key, knobs.code_signature())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.api.enums import GraphOptimizationLevel
+from sardonyx.api.inspection import inspect
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
 from sardonyx.profiling.commands import CommandInfo
@@ -122,5 +123,5 @@ def measure_node(
         )
         for number, info in sorted(infos.items())
     ]  # fmt: skip
-    count = session._engine.executable.team.threads
+    count = inspect(session).threads
     return NodeTimes(found, chosen.told(), count, peaks(count))

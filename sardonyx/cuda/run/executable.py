@@ -37,7 +37,13 @@ from sardonyx.cuda.run.timing import TIMES
 from sardonyx.plan.plan import Plan
 from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.executable import DeviceFacts, Executable, ExecutableReport
+from sardonyx.runtime.executable import (
+    DeviceFacts,
+    Executable,
+    ExecutableReport,
+    FrameReport,
+    LibraryReport,
+)
 from sardonyx.runtime.storage import Array, OutputPlacement
 from sardonyx.runtime.try_run import TryRun
 
@@ -233,10 +239,10 @@ class CudaExecutable:
 
     def report(self) -> ExecutableReport:
         """See `Executable.report`."""
-        parts, state = self.parts, self.parts.state
-        undone = len(parts.libraries.undone)
-        remarks = parts.graphs.remarks(list(self.frames.held))
-        remarks += state.libraries.remarks(len(state.calls), undone)
+        parts, state, held = self.parts, self.parts.state, list(self.frames.held)
+        undone, libraries = frozenset(parts.libraries.undone), state.libraries
+        remarks = parts.graphs.remarks(held)
+        remarks += libraries.remarks(len(state.calls), len(undone))
         reserved_bytes = parts.captured.reserved_bytes
         if count := len(parts.captured.reservations):
             size = bytes_text(reserved_bytes)
@@ -245,7 +251,13 @@ class CudaExecutable:
             f"cuda:{state.device.number}": state.memory.arena.statistics(),
             "pinned, of all sessions": staging.pinned_arena(state.device).statistics(),
         }
-        return ExecutableReport(remarks, reserved_bytes, devices)
+        return ExecutableReport(
+            remarks, reserved_bytes, devices, list(map(_frame_report, held)),
+            control_flow=state.control_flow,
+            libraries=LibraryReport(
+                undone, libraries.pending, libraries.searching, libraries.version
+            ),
+        )  # fmt: skip
 
     def recorded(self, record: ModelRecord, sink: Sink) -> Executable:
         """See `Executable.recorded`."""
@@ -253,6 +265,14 @@ class CudaExecutable:
 
     def flush(self) -> None:
         """See `Executable.flush`."""
+
+
+def _frame_report(frame: CudaFrame) -> FrameReport:
+    queue, scratch_bytes = frame.queue, frame.scratch.capacity_bytes
+    return FrameReport(
+        frame.capacity_bytes, scratch_bytes, int(queue.handle), queue is frame.own_queue,
+        frame.graphs.replays,
+    )  # fmt: skip
 
 
 def cuda_executable(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
@@ -83,7 +84,7 @@ def test_cache_grows_where_it_lies(gpu: FakeDriver | None, batch: int) -> None:
         room = held[0]._array.room
         growable_buffers[id(room)] = room
     assert len(growable_buffers) == 3  # the prompt's own memory, 64 rows, 128 rows
-    assert "outputs that continue inputs" in session._engine.variants
+    assert "outputs that continue inputs" in inspect(session).variants
 
 
 def test_nothing_of_the_cache_is_copied(lazy: FakeDriver) -> None:
@@ -180,7 +181,7 @@ _OTHERS = {
 @pytest.mark.parametrize("why", _OTHERS)
 def test_what_is_copied(gpu: FakeDriver | None, why: str) -> None:
     session = _session(_OTHERS[why], {})
-    assert session._engine.record.appended == []
+    assert inspect(session).appended == ()
 
 
 def _cublaslt_on(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from sardonyx.cuda.run import device_state
 from sardonyx.plan.control_flow import ParallelParts
 from tests.cuda.run.test_captured import _captured as captured
 from tests.support.fake_driver import FakeDriver
+from tests.support.inside import executable_of
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
@@ -188,7 +190,7 @@ def test_passes_of_several_trips(lazy: FakeDriver) -> None:
 def test_parts_that_need_nothing_of_each_other_are_branches(gpu: FakeDriver | None) -> None:
     case = CASES["loops side by side"]
     session, reference = _session(case)
-    control_flow = session._engine.executable.parts.state.control_flow
+    control_flow = inspect(session).control_flow
     assert any(
         isinstance(node, ParallelParts) and len(node.parts) == 2 for node in control_flow.nodes
     )
@@ -349,8 +351,7 @@ def test_the_host_ends_a_loop(lazy: FakeDriver) -> None:
     session, reference = _session(case)
     short = {"x": case.feeds[0]["x"], "n": np.int64(2)}
     _check(session.run(None, short), reference.run(None, short))
-    executable = session._engine.executable
-    (frame,) = executable.frames.held
+    (frame,) = executable_of(session).frames.held
     frame.contexts.stop()
     before = lazy.passes
     session.run(None, {**short, "n": np.int64(1 << 60)})
