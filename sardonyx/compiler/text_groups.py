@@ -122,7 +122,7 @@ class WorkText:
         compiled: The plan.
         lowered: What it computes: values of the file have names there.
         notes: What was noted while it was made.
-        on_device: Whether it is for a GPU, where parts of kernels' work are warps.
+        on_device: Whether it is for a GPU, where parts of kernels' work are subgroups.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class WorkText:
         if kernel.program.kind == "block":
             each = f"thread block: {each}"
         is_once = name in self.once
-        unit = "warps" if self._on_device and not is_once else "blocks"
+        unit = "subgroups" if self._on_device and not is_once else "blocks"
         text = f"{name} in {kernel.blocks!r} {unit}{f' ({each})' if each else ''}"
         return f"{text}, once" if is_once else text
 

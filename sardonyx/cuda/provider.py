@@ -116,7 +116,7 @@ class CudaProvider:
             units.take(compiled.programs(early))
         with phase("llvm"):
             parts = [compiled.programs(some) if some else [] for some in (used, names - used)]
-            parts[0] += _turns_of(compiled.main)
+            parts[0] += _control_programs(compiled.main)
             needed, spare = self._compiled(parts)
             initial = load_blob(units.blob(early))
         with phase("driver"):
@@ -169,10 +169,10 @@ class CudaProvider:
         return cuda_executable(plan, code, constants, settings)
 
 
-def _turns_of(plan: Plan) -> list[Program]:
+def _control_programs(plan: Plan) -> list[Program]:
     """Kernels by which the device controls a plan."""
     if len(plan.segments) < 2:
         return []
-    from sardonyx.runtime.device_control_flow import turns_of
+    from sardonyx.runtime.device_control_flow import control_programs
 
-    return turns_of(plan)
+    return control_programs(plan)

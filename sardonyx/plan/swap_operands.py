@@ -3,8 +3,8 @@
 Lanes run along columns, such as the filters of a convolution. Where these do not fill a vector (a
 vocoder's last layers, maps of depths, masks of a few classes), lanes stay empty. If elements lie
 side by side along a row axis in all that the left factor reads, and can in what is written (where
-that has an order already, squares of results are turned), that axis makes better columns: the left
-factor is packed as it is read, vector by vector, and the other one has the rows.
+that has an order already, squares of results are transposed), that axis makes better columns: the
+left factor is packed as it is read, vector by vector, and the other one has the rows.
 """
 
 from __future__ import annotations

@@ -181,14 +181,14 @@ def estimated_shares(plan: Plan, known: Mapping[str, int]) -> dict[int, float | 
     return {k: None if c is None or not whole else c / whole for k, c in costs.items()}
 
 
-def _nodes(command: Command, room: int | None) -> str:
+def _nodes(command: Command, width: int | None) -> str:
     """Names of nodes, with the last ones first to go where there is no room."""
     names = list(command.origin) or ["(no node: made by the planner)"]
     text = " ".join(names)
-    if room is None or len(text) <= room:
+    if width is None or len(text) <= width:
         return text
     kept = 1
-    while kept < len(names) and len(" ".join(names[: kept + 1])) + 10 <= room:
+    while kept < len(names) and len(" ".join(names[: kept + 1])) + 10 <= width:
         kept += 1
     rest = len(names) - kept
     return " ".join(names[:kept]) + (f" and {rest} more" if rest else "")

@@ -166,7 +166,7 @@ def test_tokens_that_become_an_image(size):
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s[1] < 6], ids=str)
-def test_few_queries_and_turned_keys(shape):
+def test_few_queries_and_transposed_keys(shape):
     heads, rows, keys, depth, columns = shape
 
     def model(heads, rows, keys, depth, columns):

@@ -177,14 +177,14 @@ def test_graphs_do_what_the_processor_does(gpu: FakeDriver | None, name: str) ->
         assert gpu.replays == 2 * len(feeds)
 
 
-def test_passes_of_several_trips(lazy: FakeDriver) -> None:
+def test_rounds_of_several_trips(lazy: FakeDriver) -> None:
     case = CASES["counted, with slices"]
     session, reference = _session(case)
-    for trips, passes in ((20, 2), (12, 3), (7, 7), (16, 2), (15, 3), (20, 2), (1, 1), (0, 0)):
+    for trips, rounds in ((20, 2), (12, 3), (7, 7), (16, 2), (15, 3), (20, 2), (1, 1), (0, 0)):
         given = _rows(trips)[0]
-        before = lazy.passes
+        before = lazy.rounds
         _check(session.run(None, given), reference.run(None, given))
-        assert lazy.passes - before == passes
+        assert lazy.rounds - before == rounds
 
 
 def test_parts_that_need_nothing_of_each_other_are_branches(gpu: FakeDriver | None) -> None:
@@ -353,9 +353,9 @@ def test_the_host_ends_a_loop(lazy: FakeDriver) -> None:
     _check(session.run(None, short), reference.run(None, short))
     (frame,) = executable_of(session).frames.held
     frame.contexts.stop()
-    before = lazy.passes
+    before = lazy.rounds
     session.run(None, {**short, "n": np.int64(1 << 60)})
-    assert lazy.passes - before <= 65
+    assert lazy.rounds - before <= 65
     _check(session.run(None, short), reference.run(None, short))
 
 
