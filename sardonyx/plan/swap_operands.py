@@ -70,7 +70,7 @@ def with_long_columns(
     depth = sizes.product(map(extent_of, group.reduced))
     if any(_fills(extent_of(r), lanes, depth) and _is_along(group, r, own, orders) for r in rows):
         return replace(group, left=group.right, right=group.left)
-    return Reason("{} columns leave lanes of {} empty, but no row axis fills them", count, lanes)
+    return Reason("{} columns: lanes of {} stay empty, and no row axis fills them", count, lanes)
 
 
 def is_across_batches(

@@ -10,6 +10,7 @@ from sardonyx.api.enums import GraphOptimizationLevel
 from sardonyx.api.inspection import inspect
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
+from sardonyx.base.texts import counted
 from sardonyx.profiling.commands import CommandInfo
 from sardonyx.tools.feeds import random_feeds
 from sardonyx.tools.made_up import explained, input_sizes
@@ -70,7 +71,7 @@ class NodeTimes:
         for kernel in self.kernels:
             bound, share = kernel.bound(self.peak)
             unit = "GB/s" if bound == "copy" else "GOP/s" if bound == "bytes" else "GFLOP/s"
-            threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+            threads = counted(self.threads, "thread")
             yield (
                 f"measured: {kernel.duration_ns:.0f} ns by {kernel.name} on {threads},"
                 f" {100 * share:.0f} % of the roofline ({bound}, {self.peak[bound]:.0f} {unit})"
