@@ -50,6 +50,8 @@ def test_nouns_agree_with_numbers(text: str, values: tuple[object, ...], expecte
 
 #: Words behind a number that are no nouns in the plural.
 _OTHERS = {"axis", "comes"}  # the last one behind a name
+#: Reasons with a verb behind a number that is never 1.
+_NEVER_ONE = {"its {} columns fill vectors of {} lanes"}
 
 
 def test_reasons_read_well_with_ones() -> None:
@@ -67,4 +69,5 @@ def test_reasons_read_well_with_ones() -> None:
         ones = re.sub(r"\{[^}]*\}", "{}", text)
         told = agreeing(ones, *[1] * ones.count("{}"))
         assert not set(re.findall(r"\b1 ([a-z]+(?<!s)s)\b", told)) - _OTHERS, told
-        assert not re.search(r"\b1 \w+ (are|have|were|fill|leave|lie)\b", told) or "its 1" in told
+        verbs = r"\b1 (?!that)\w+ (are|have|were|fill|leave|lie)\b"
+        assert not re.search(verbs, told) or text in _NEVER_ONE, told
