@@ -13,7 +13,7 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.libraries.libraries import LibrarySettings, find_libraries
-from sardonyx.cuda.run.device_state import CudaRunSettings
+from sardonyx.cuda.run.device_state import CudaRunSettings, DevicePlan
 from sardonyx.cuda.run.executable import cuda_executable
 from sardonyx.cuda.settings import CudaSettings
 from sardonyx.link.executable_memory import load_blob
@@ -166,7 +166,7 @@ class CudaProvider:
             self.device, budget, self.arena, asked.stream, asked.graphs, self.libraries,
             copies_apart=asked.copies_apart,
         )  # fmt: skip
-        return cuda_executable(plan, code, constants, settings)
+        return cuda_executable(DevicePlan(plan, code, constants, settings))
 
 
 def _control_programs(plan: Plan) -> list[Program]:

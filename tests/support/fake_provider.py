@@ -21,7 +21,7 @@ from sardonyx.cuda.libraries.cublaslt import CublasLt
 from sardonyx.cuda.libraries.cudnn import Cudnn
 from sardonyx.cuda.memory import arena, arenas, values
 from sardonyx.cuda.run import captured, launching
-from sardonyx.cuda.run.device_state import CudaRunSettings
+from sardonyx.cuda.run.device_state import CudaRunSettings, DevicePlan
 from sardonyx.cuda.run.executable import CudaExecutable, cuda_executable
 from sardonyx.link.executable_memory import load_blob
 from sardonyx.runtime.device_control_flow import control_programs
@@ -93,7 +93,7 @@ class FakeProvider(provider.CudaProvider):
             **self.options,
         }
         settings = CudaRunSettings(self.device, budget, **given)
-        return cuda_executable(plan, code, constants, settings)
+        return cuda_executable(DevicePlan(plan, code, constants, settings))
 
 
 def _wait_for_the_background() -> None:
