@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from string import Formatter
 
 
@@ -86,10 +86,8 @@ def shortened(text: str, most: int = 60) -> str:
 
 def home() -> str:
     """The user's folder; "" where it is not known."""
-    try:
-        return str(Path.home())
-    except RuntimeError:
-        return ""
+    found = os.path.expanduser("~")
+    return "" if found == "~" else found
 
 
 def from_home(text: str) -> str:
