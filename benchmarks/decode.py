@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 import sardonyx
+from sardonyx.api.inspection import inspect
+from sardonyx.api.parts import engine_of
 from sardonyx.llvm.compile import COUNTS
 
 Sizes = dict[str, int]
@@ -39,7 +41,7 @@ def main() -> None:
 
 def _random_sizes(session: sardonyx.InferenceSession, runs: int) -> None:
     choose, rng = random.Random(0), np.random.default_rng(0)
-    native = session._engine.executable.launcher.runs
+    native: Any = engine_of(session).executable.launcher.runs
     resolving: list[float] = []
     resolve = native.resolve
 
@@ -63,7 +65,7 @@ def _random_sizes(session: sardonyx.InferenceSession, runs: int) -> None:
     print(f"runs: {runs}; sizes resolved: {len(resolving)}")
     middle, most = np.quantile(resolving, (0.5, 0.99)) * 1e6
     print(f"resolving: median {middle:.0f} us, 99 % under {most:.0f} us")
-    plans, later = 1 + len(session._engine.variants), COUNTS["modules"] - compiled
+    plans, later = 1 + len(inspect(session).variants), COUNTS["modules"] - compiled
     print(f"plans: {plans}; modules compiled after the first run: {later}")
     early, late = max(resident[quarter : 2 * quarter]), max(resident[-quarter:])
     print(f"resident: at most {early >> 10} MiB in the second quarter, {late >> 10} in the last")

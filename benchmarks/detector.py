@@ -26,6 +26,7 @@ import onnx
 from onnx import numpy_helper, parser
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.llvm.compile import COUNTS
 
 Feeds = dict[str, np.ndarray[Any, Any]]
@@ -147,7 +148,7 @@ def main() -> None:
     quarter = max(1, given.runs // 4)
     parts = [max(resident[k * quarter : (k + 1) * quarter]) / 1024 for k in range(4)]
     print("resident, by quarter: " + ", ".join(f"{part:.1f}" for part in parts) + " MiB at most")
-    plans = 1 + len(session._engine.variants)
+    plans = 1 + len(inspect(session).variants)
     print(f"plans: {plans}; modules compiled meanwhile: {COUNTS['modules'] - compiled}")
 
 

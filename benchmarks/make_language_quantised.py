@@ -43,13 +43,13 @@ def split_gemms(model: onnx.ModelProto) -> None:
             continue
         left, right, *bias = node.input
         if facts.get("transB"):
-            turned = f"{right}_turned"
-            if turned not in weights:
+            transposed = f"{right}_turned"
+            if transposed not in weights:
                 array = numpy_helper.to_array(weights[right]).T
-                tensor = numpy_helper.from_array(numpy.ascontiguousarray(array), turned)
-                weights[turned] = tensor
+                tensor = numpy_helper.from_array(numpy.ascontiguousarray(array), transposed)
+                weights[transposed] = tensor
                 model.graph.initializer.append(tensor)
-            right = turned
+            right = transposed
         product = f"{node.output[0]}_product" if bias else node.output[0]
         nodes.append(helper.make_node("MatMul", [left, right], [product], f"{node.name}_product"))
         if bias:

@@ -7,6 +7,8 @@ from sardonyx.base import starting as _starting  # noqa: F401 - before all else
 
 # isort: split
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from sardonyx import capi
 from sardonyx.api.adapters import AdapterFormat, LoraAdapter
 from sardonyx.api.assignment import OrtEpAssignedNode, OrtEpAssignedSubgraph
@@ -40,11 +42,9 @@ from sardonyx.api.enums import (
     OrtMemType,
     OrtSparseFormat,
 )
-from sardonyx.api.generation.generate import Generation, generate
 from sardonyx.api.iobinding import IOBinding, SessionIOBinding
 from sardonyx.api.load import load
 from sardonyx.api.memory import OrtDevice, OrtMemoryInfo
-from sardonyx.api.module import asked as __getattr__  # noqa: F401 - Python calls it
 from sardonyx.api.module import (
     disable_telemetry_events,
     enable_telemetry_events,
@@ -62,6 +62,8 @@ from sardonyx.api.module import (
     set_seed,
     unregister_execution_provider_library,
 )
+from sardonyx.api.module import names_of_package as __dir__  # noqa: F401 - Python calls it
+from sardonyx.api.module import of_package as __getattr__  # noqa: F401 - Python calls it
 from sardonyx.api.node_arg import NodeArg
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.ortvalue import OrtValue
@@ -79,6 +81,9 @@ from sardonyx.capi import onnxruntime_validation
 from sardonyx.capi.onnxruntime_validation import package_name, version
 from sardonyx.host.sparse_tensor import SparseTensor
 from sardonyx.runtime.declared import ModelMetadata
+
+if _TYPE_CHECKING:
+    from sardonyx.api.generation.generate import Generation, generate
 
 __all__ = [
     "AdapterFormat",

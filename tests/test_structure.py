@@ -7,11 +7,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from sardonyx.api.session import InferenceSession
+from sardonyx.cpu.executable import CpuParts
+from sardonyx.cuda.run.executable import CudaParts
 from sardonyx.store.cache import ABOVE
 from tests.support import limits
 
@@ -146,11 +149,41 @@ def test_the_session_inherits_nothing() -> None:
     assert InferenceSession.__mro__ == (InferenceSession, object)
     own = {n for n in limits.methods_of(InferenceSession) if n.startswith("_")}
     given = {"_sess", "_sess_options", "_model_path", "_model_bytes", "_providers", "_repr_html_"}
-    assert own - given == {"_make", "_take", "_engine"}
+    assert own - given == {"_make", "_take"}
     private = re.compile(r"\b(session|_session|model|runs|_runs|_model|_values)\._[a-z]\w*")
     for path in sorted((PACKAGE / "api").rglob("*.py")):
         if path.name != "parts.py":  # the one door
             assert not private.search(path.read_text()), f"{path} looks into a part"
+
+
+#: What tests must not name: the engine behind a session, and the parts of an executable.
+_INSIDE = re.compile(
+    rf"\._engine\b|\.parts\.({'|'.join(f.name for f in (*fields(CpuParts), *fields(CudaParts)))})\b"
+)
+#: Tests of the classes behind a session, which call or change them; others look at it through
+#: `api.inspection`.
+INSIDE = {
+    "compiler/test_tuning.py": "times the kernels of an engine",
+    "cuda/interop/test_torch_tensors.py": "asks the fast path whether it takes a call",
+    "cuda/memory/test_arena.py": "sees whether sessions have one arena",
+    "cuda/run/test_device_control_flow.py": "stops a run from the host",
+    "cuda/run/test_fast_path.py": "calls the fast path, and looks at a frame's last run",
+    "cuda/test_after_trouble.py": "begins a run with a flag of its own, and leaves it",
+    "engine/test_branches.py": "reads the tables that a walk writes",
+    "engine/test_together.py": "reads and writes the tables of a walk, and counts its returns",
+    "profiling/test_profile.py": "asks the fast path whether it takes a run",
+    "runtime/test_life_cycle.py": "sees that an engine goes with its session",
+}
+
+
+def test_tests_look_into_no_session() -> None:
+    tests = Path(__file__).parent
+    texts = {p.relative_to(tests).as_posix(): p.read_text() for p in tests.rglob("*.py")}
+    del texts["test_structure.py"]
+    assert {name: found for name, text in texts.items() if (found := _INSIDE.findall(text))} == {}
+    doors = ("tests.support.inside", "sardonyx.api.parts")
+    found = {name for name, text in texts.items() if any(door in text for door in doors)}
+    assert found - {"support/inside.py"} == INSIDE.keys()
 
 
 def test_locks_of_modules_are_open_in_forked_processes() -> None:

@@ -79,10 +79,44 @@ RETIRED = {
     "tensors_alike": "try_run",
     "under_way": "async_runs",
 }
+#: Words within names of the package, such as `first_room` or `RoomOf` -> what to say instead.
+RETIRED_PARTS = {
+    "alike": "last_run, fast_path",
+    "conveyed": "copied",
+    "conveyor": "copy_streams",
+    "conveyors": "copy_streams",
+    "formed": "selected, made",
+    "forming": "kernel_cache",
+    "late_call": "host_epilogue",
+    "late_calls": "host_epilogue",
+    "meeting": "split_k_reduction, residual_codes, exchange",
+    "meetings": "split_k_reductions, residual_codes, exchanges",
+    "quick_run": "try_run",
+    "quick_runs": "try_run",
+    "room": "buffer for a growable buffer, else capacity",
+    "rooms": "buffers",
+    "steer": "control",
+    "steered": "controlled",
+    "steering": "control_flow",
+    "turned": "transposed, rotated, swapped",
+    "under_way": "async_runs",
+}
+#: Names that have such a word, and where -> why.
+KEPT = {
+    ("ortvalue_with_room", "sardonyx/api/ortvalue.py"): "programs call it",
+    ("room", "sardonyx/api/ortvalue.py"): "programs may name the argument",
+    ("turned", "sardonyx/kernel/matmul/"): "a part of a kernel's scratch, which is called so",
+}
 #: The same for words of texts: comments, docstrings, errors, pages.
 RETIRED_IN_TEXTS = {
     r"\bsteer(s|ed|ing)?\b": "control, control flow",
     r"\bconveyors?\b": "copy streams",
+    r"\bquick runs?\b": "the fast path",
+    r"\b(its|whole|first|other|larger) rooms?\b": "buffer",
+    r"\bkeys turned\b|\bturned in registers\b": "transposed",
+    r"\bturned by (the|an) angles?\b": "rotated",
+    r"\b(residual|of) meetings?\b": "split-K reduction, residual codes",
+    r"\bpass of (a|the|such a) loop\b": "a trip, or a round of trips",
     r"\blate calls?\b": "host epilogue",
     r"\bforming (a )?kernels?\b": "kernel selection",
     r"`(executor|product_schedule|library_\w+|late_calls|native_\w+|rooms)\.": "the new module",
@@ -128,6 +162,47 @@ def test_no_retired_name_is_left(folder: str) -> None:
     assert left == {}
 
 
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+def _retired_parts(name: str) -> set[str]:
+    """Retired words in a name of words with underscores, or with capitals."""
+    words = "_".join(_WORD.findall(name)).lower()
+    return {part for part in RETIRED_PARTS if f"_{part}_" in f"_{words}_"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("first_room", {"room"}), ("_ROOM", {"room"}), ("RoomOf", {"room"}), ("headroom", set()),
+        ("under_way_runs", {"under_way"}), ("UnderWay", {"under_way"}), ("thunder_way", set()),
+        ("HTTPRoom2", {"room"}), ("returned", set()), ("turned_rows", {"turned"}),
+    ],
+)  # fmt: skip
+def test_parts_of_names_are_seen(name: str, expected: set[str]) -> None:
+    assert _retired_parts(name) == expected
+
+
+#: Of tests the names are sentences; a word of them is no term.
+_OF_PACKAGE = {k: v for k, v in _OF_FILES.items() if not k.startswith("tests")}
+_ANY_PART = re.compile("|".join(RETIRED_PARTS).replace("_", "_?"), re.IGNORECASE)
+
+
+@pytest.mark.parametrize("folder", _OF_PACKAGE)
+def test_no_retired_word_is_left_in_a_name(folder: str) -> None:
+    left = {}
+    for path in _OF_PACKAGE[folder]:
+        text = path.read_text()
+        if not _ANY_PART.search(text):
+            continue
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        for name in {t.string for t in tokens if t.type == tokenize.NAME}:
+            if any(name == kept and _shown(path).startswith(at) for kept, at in KEPT):
+                continue
+            left |= {(_shown(path), name): RETIRED_PARTS[part] for part in _retired_parts(name)}
+    assert left == {}
+
+
 @pytest.mark.parametrize("folder", _OF_TEXTS)
 def test_no_retired_word_is_left_in_a_text(folder: str) -> None:
     left = {}
@@ -137,6 +212,13 @@ def test_no_retired_word_is_left_in_a_text(folder: str) -> None:
             (_shown(path), w): new for w, new in RETIRED_IN_TEXTS.items() if re.search(w, text)
         }
     assert left == {}
+
+
+def test_a_subgroup_is_a_warp_once() -> None:
+    """Pages say subgroup; one says what NVIDIA calls it. Names in code are as they are."""
+    texts = {p: re.sub(r"(?ms)^```.*?^```$|`[^`]*`", "", p.read_text()) for p in PAGES}
+    found = {_shown(p): len(re.findall(r"(?i)\bwarps?\b", text)) for p, text in texts.items()}
+    assert {name: n for name, n in found.items() if n} == {"docs/architecture/cuda.md": 1}
 
 
 def test_terms_of_the_glossary_are_where_it_says() -> None:

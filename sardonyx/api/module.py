@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
+from typing import Any
 
 from sardonyx.api.cuda_options import CUDA
 from sardonyx.api.plugins import plugin_names
@@ -11,6 +13,7 @@ from sardonyx.api.providers import CPU, available, cuda_is_missing
 from sardonyx.api.version import __version__
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
+from sardonyx.base.forks import compiling
 from sardonyx.base.log import logger
 from sardonyx.base.notes import note
 
@@ -40,6 +43,32 @@ def cuda_version() -> str:
         return interface_text()
     except SardonyxError:
         return ""
+
+
+#: What the package has, and loads when it is first asked for: most programs generate no text.
+_LATER = {
+    "Generation": "sardonyx.api.generation.generate",
+    "generate": "sardonyx.api.generation.generate",
+}
+
+
+def of_package(name: str) -> Any:
+    """An attribute of the package that is not there yet; from then on it is.
+
+    Raises:
+        AttributeError: There is none of that name.
+    """
+    if name not in _LATER:
+        return asked(name)
+    with compiling:
+        found = getattr(importlib.import_module(_LATER[name]), name)
+    setattr(sys.modules["sardonyx"], name, found)
+    return found
+
+
+def names_of_package() -> list[str]:
+    """What `dir` says of the package: what is loaded later is there, too."""
+    return sorted({*vars(sys.modules["sardonyx"]), *_LATER})
 
 
 def asked(name: str) -> str:

@@ -39,7 +39,7 @@ ACTING: dict[str, tuple[str, ...]] = {
     "ConvMulFusion": ("fold factors of convolutions",),
     "Pad_Fusion": ("fold pads of convolutions",),
     "MatMulAddFusion": ("join MatMul and Add",),
-    "GemmTransposeFusion": ("turn factors of Gemm",),
+    "GemmTransposeFusion": ("transpose factors of Gemm",),
     "ReshapeFusion": ("merge Reshapes",),
     "TransposeOptimizer": ("merge Transposes", "layouts"),
 }

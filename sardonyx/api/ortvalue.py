@@ -14,7 +14,7 @@ from sardonyx.base.arguments import names_misfits
 from sardonyx.base.dtypes import DType
 from sardonyx.base.errors import InvalidArgument, SardonyxError, message
 from sardonyx.host.sparse_tensor import SparseTensor
-from sardonyx.runtime.growable_values import new_with_room
+from sardonyx.runtime.growable_values import new_growable
 from sardonyx.runtime.host_arrays import texts_of_bytes
 from sardonyx.runtime.storage import (
     HOST,
@@ -207,7 +207,7 @@ class OrtValue:
         longer itself; one on the processor cannot be written to.
 
         Raises:
-            InvalidArgument: The axis is none, or the room is too small.
+            InvalidArgument: The axis is none, or `room` is too small.
             NotImplemented: Values in such memory do not grow.
         """
         memory = memory_of(device_type, device_id)
@@ -217,7 +217,7 @@ class OrtValue:
                 message("OrtValue", f"There is no axis {axis} of size {room} for {list(sizes)}")
             )
         refuse_strings(kind)
-        make = getattr(memory, "with_room", new_with_room if memory is HOST else None)
+        make = getattr(memory, "growable", new_growable if memory is HOST else None)
         if make is None:
             raise errors.NotImplemented(
                 message(

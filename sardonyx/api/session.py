@@ -2,7 +2,8 @@
 
 The class is the interface: its methods say what they do, and parts do it. `SessionModel` compiles
 the model; `ArrayRuns`, `ValueRuns`, `TensorCalls` and `AsyncRuns` run it; `SessionFacts` and
-`Profiling` tell of it. What is short and done often, a quick run, is done here, without a part.
+`Profiling` tell of it. What is short and done often, asking for the fast path, is done here,
+without a part. Who looks for what a session holds asks `inspection.inspect`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from sardonyx.api.pipeline import Pipeline
     from sardonyx.profiling.profile import Profile
     from sardonyx.profiling.session_profile import SessionProfile
-    from sardonyx.runtime.engine import Engine
 
 
 class InferenceSession:
@@ -607,11 +607,6 @@ class InferenceSession:
     def _model_bytes(self) -> bytes | None:
         source = self._model.source
         return source if isinstance(source, bytes) else None
-
-    @property
-    def _engine(self) -> Engine:
-        """What runs the model, for who inspects a session; the package has `parts.engine_of`."""
-        return self._model.engine
 
     def __repr__(self) -> str:
         return session_text(self)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from pathlib import Path
 from typing import BinaryIO
 
 from sardonyx.base.errors import Fail, InvalidArgument, NoSuchFile, message
@@ -162,13 +161,14 @@ def is_unchanged(path: str, identity: Identity) -> bool:
         return False
 
 
-def text_of(path: str | Path) -> str:
+def text_of(path: str | os.PathLike[str]) -> str:
     """A small file of the system as text; "" if it cannot be read.
 
     Python imports a codec for a text file's encoding, and a process that is forked meanwhile waits
     for that import for ever. Bytes are decoded without one.
     """
     try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

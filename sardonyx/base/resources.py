@@ -11,7 +11,7 @@ from sardonyx.base.errors import OutOfMemory, ResourceError, SardonyxError, mess
 
 _FILES = "The process may open no more files"
 _FEWER = "Close some, or raise the limit (`ulimit -n`)"
-_ROOM = "There is no room left on the disk"
+_DISK_IS_FULL = "There is no room left on the disk"
 _FREE = "Free some, or have the cache elsewhere (SARDONYX_CACHE)"
 _ACCESS = "The system refuses access"
 _ALLOW = "Look at the owner and the mode of the file and of the folders that it is in"
@@ -22,8 +22,8 @@ _TASK_LIMIT = "Raise the limit (`ulimit -u`, or that of the container), or end o
 _BY_NUMBER: dict[int | None, tuple[str, str]] = {
     errno.EMFILE: (_FILES, _FEWER),
     errno.ENFILE: ("The system may open no more files", "Close some, in any process"),
-    errno.ENOSPC: (_ROOM, _FREE),
-    errno.EDQUOT: (_ROOM, _FREE),
+    errno.ENOSPC: (_DISK_IS_FULL, _FREE),
+    errno.EDQUOT: (_DISK_IS_FULL, _FREE),
     errno.EFBIG: ("A file may not become so large", "Raise the limit (`ulimit -f`)"),
     errno.EACCES: (_ACCESS, _ALLOW),
     errno.EPERM: (_ACCESS, _ALLOW),

@@ -54,7 +54,7 @@ from sardonyx.store.model_record import ModelRecord
 #: A whole number of `checksums.CHUNK_BYTES`.
 _PIECE_BYTES = 2**20
 #: The header is written last, to a place that is kept for it.
-_HEADER_ROOM_BYTES = ALIGNMENT_BYTES
+_MOST_HEADER_BYTES = ALIGNMENT_BYTES
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class _Writer:
 
     def write(self, any_sizes: bool) -> Made:
         options = self._options
-        self._extend(_HEADER_ROOM_BYTES)
+        self._extend(_MOST_HEADER_BYTES)
         plans = [self._plan("", options)]
         record = self._record
         if record.appended:
@@ -147,8 +147,8 @@ class _Writer:
         self._file.write(b"\0")
 
     def _write_header(self, text: bytes) -> None:
-        if FRONT.size + len(text) > _HEADER_ROOM_BYTES:
-            what = f"The header takes {len(text)} bytes, and there is room for {_HEADER_ROOM_BYTES}"
+        if FRONT.size + len(text) > _MOST_HEADER_BYTES:
+            what = f"The header takes {len(text)} bytes, and there is room for {_MOST_HEADER_BYTES}"
             raise errors.NotImplemented(message("bundle", what))
         checksum = blake2b(text, digest_size=16).digest()
         self._file.seek(0)

@@ -139,7 +139,7 @@ def _assemble(
     used_late.update(b for inner in block.blocks() for b in inner.sources.values())
     rows = [(name, t, b) for (name, t), b in zip(graph.outputs, block.outputs, strict=True)]
     final = [(name, b) for name, t, b in rows if t not in slots]
-    parts = {b: (slots[t].room, slots[t].offset) for _, t, b in rows if t in slots}
+    parts = {b: (slots[t].buffer, slots[t].offset) for _, t, b in rows if t in slots}
     writer = PlanWriter(graph.inputs, final, fixed, branches, parts)
     writer.write(block)
     main = writer.plan()

@@ -154,12 +154,12 @@ def _check(stage: str, after: str | None, target: str | None) -> None:
 def _device_code(compiled: Compiled, target: Target, stage: str) -> str:
     """LLVM IR or PTX of what runs on a GPU; kernels that prepare constants run elsewhere."""
     from sardonyx.cuda.provider import CudaProvider
-    from sardonyx.runtime.device_control_flow import turns_of
+    from sardonyx.runtime.device_control_flow import control_programs
 
     CudaProvider.check_plan(compiled)
     programs: list[Program] = compiled.programs({c.kernel for c in compiled.main.calls})
     if len(compiled.main.segments) > 1:
-        programs += turns_of(compiled.main)
+        programs += control_programs(compiled.main)
     return text_for_ptx(programs, target) if stage == "llvm" else emit_ptx(programs, target)
 
 

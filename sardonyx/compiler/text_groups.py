@@ -13,9 +13,11 @@ from sardonyx.compiler.blocks import RegionWork, WorkBlock
 from sardonyx.compiler.compile_graph import Compiled
 from sardonyx.compiler.text_names import TensorNames, listed
 from sardonyx.ops.core.lower import LoweredGraph
+from sardonyx.plan.attention import ATTENTION
 from sardonyx.plan.axes import extent_of
+from sardonyx.plan.grouping import GROUP
 from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest
-from sardonyx.plan.inline import Materialized
+from sardonyx.plan.inline import INLINE, Materialized
 from sardonyx.plan.layout import strides_in
 from sardonyx.plan.reasons import Reasons
 from sardonyx.plan.vendor_offers import Offer
@@ -122,7 +124,7 @@ class WorkText:
         compiled: The plan.
         lowered: What it computes: values of the file have names there.
         notes: What was noted while it was made.
-        on_device: Whether it is for a GPU, where parts of kernels' work are warps.
+        on_device: Whether it is for a GPU, where parts of kernels' work are subgroups.
     """
 
     def __init__(
@@ -212,21 +214,49 @@ class WorkText:
         """
         candidates = [c for c in self._notes.trace.of(item.group) if c.is_own]
         last = max((k for k, c in enumerate(candidates) if c.reason is None), default=-1)
+        # What is done once is done by the processor, which has a model.
+        is_once = all(_name(i) in self.once for i in item.own)
+        unit = "cycles of the device" if self._on_device and not is_once else "ns"
         for k, candidate in enumerate(candidates):
             cost = candidate.cost
-            if k == last and cost is None and not self._on_device:
+            if k == last and cost is None and unit == "ns":
                 cost = sizes.total(i.kernel.cost_ns for i in item.own)
-            told = "" if cost is None or self._on_device else f"{value_of(cost, known)!r} ns"
+            chooses = candidate.reason is None and k != last  # the next ones are its own
             text = "  " * candidate.depth + ("taken" if candidate.reason is None else "not")
-            text += f" {candidate.name}{f', {told}' if told else ''}"
+            text += f" {candidate.name}"
+            if cost is not None:
+                text += f", {value_of(cost, known)!r} {unit}"
+            elif candidate.is_possible and not chooses:
+                text += ", no cost model"
             yield text if candidate.reason is None else f"{text}: {candidate.reason}"
 
     def passes_of(self, item: Item) -> Iterator[str]:
-        """A line for each planning pass that looked at a group: what it did, and why."""
-        found = [*self._notes.reasons.of(item.group), *self._notes.trace.passes(item.group)]
-        for outcome in found:
-            did = "" if outcome.changed else " did nothing"
-            yield f"{outcome.name}{did}: {outcome.reason}"
+        """A line for each planning pass that looked at a group: what it did, and why.
+
+        Where a pass is about the memory of tensors, they are named.
+        """
+        buffers = {r.tensor: r.buffer for r in item.group.roots}
+        tensors: dict[tuple[str, bool, str], list[str]] = {}
+        for o in (*self._notes.reasons.of(item.group), *self._notes.trace.passes(item.group)):
+            named = tensors.setdefault((o.name, o.changed, str(o.reason)), [])
+            if o.tensor is not None:
+                named.append(self._names.of(buffers[o.tensor]))
+        for (name, changed, reason), named in tensors.items():
+            about = f" of {', '.join(dict.fromkeys(named))}" if named else ""
+            yield f"{name}{about}{'' if changed else ' did nothing'}: {reason}"
+
+    def apart_of(self, item: Item) -> Iterator[str]:
+        """A line for each tensor that a group reads of another one: why they are not one kernel."""
+        writers = {r.buffer: (other, r) for other in self.items for r in other.group.roots}
+        for buffer in dict.fromkeys(b for made in item.made for b in made.reads):
+            other, root = writers.get(buffer, (item, None))
+            if other is item or root is None:
+                continue
+            nodes = " ".join(other.nodes)
+            found = self._notes.reasons.apart(root.tensor, (INLINE, GROUP, ATTENTION))
+            why = "; ".join(f"{o.name}: {o.reason}" for o in found) or "no pass joins them"
+            told = f" ({nodes})" if nodes else ""
+            yield f"{self._names.of(buffer)} of {other.name}{told}: {why}"
 
     def choices_of(self, item: Item) -> Iterator[str]:
         """The kernels of one group, and what libraries may do instead."""
@@ -255,7 +285,7 @@ class WorkText:
         if kernel.program.kind == "block":
             each = f"thread block: {each}"
         is_once = name in self.once
-        unit = "warps" if self._on_device and not is_once else "blocks"
+        unit = "subgroups" if self._on_device and not is_once else "blocks"
         text = f"{name} in {kernel.blocks!r} {unit}{f' ({each})' if each else ''}"
         return f"{text}, once" if is_once else text
 
@@ -292,7 +322,8 @@ def _offer_text(offer: Offer) -> str:
     dtype, result = facts.pop("dtype"), facts.pop("result")
     kinds = f"{dtype}" if dtype == result else f"{dtype} to {result}"
     told = [n if v is True else f"{n} {v}" for n, v in facts.items() if v not in (False, "", None)]
-    return f"a library may do {offer.function} of {kinds}" + "".join(f", {text}" for text in told)
+    text = f"a library may do {offer.function} of {kinds}" + "".join(f", {t}" for t in told)
+    return f"{text}, no cost model"
 
 
 def _groups(count: int) -> str:

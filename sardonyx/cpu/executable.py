@@ -19,7 +19,7 @@ from sardonyx.runtime.arena import Words, address_of
 from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.budget import Budget
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.executable import DeviceFacts, Executable, ExecutableReport
+from sardonyx.runtime.executable import DeviceFacts, Executable, ExecutableReport, FrameReport
 from sardonyx.runtime.frame import Frame
 from sardonyx.runtime.frame_pool import FramePool
 from sardonyx.runtime.growable_values import HOST_BUFFERS
@@ -153,7 +153,15 @@ class CpuExecutable:
 
     def report(self) -> ExecutableReport:
         """See `Executable.report`."""
-        return ExecutableReport()
+        workers = self.launcher.workers
+        return ExecutableReport(
+            frames=[
+                FrameReport(frame.capacity_bytes, frame.scratch.capacity_bytes)
+                for frame in list(self.frames.held)
+            ],
+            worker_ids=[] if workers is None else [native for _, native in workers.identities],
+            ends_on_host=self.parts.epilogue is not None,
+        )
 
     def recorded(self, record: ModelRecord, sink: Sink) -> Executable:
         """See `Executable.recorded`."""

@@ -73,10 +73,6 @@ class CpuLauncher:
         """The threads that runs have had so far; None if they had none."""
         return self._pool
 
-    def use(self, workers: pool.Pool) -> None:
-        """Have threads of one's own, until the process forks."""
-        self._pool, self._generation = workers, pool.generation
-
     def _current_pool(self) -> pool.Pool | None:
         if self._generation != pool.generation:
             self._pool = pool.shared_pool(self._team.size, self._team.setup)

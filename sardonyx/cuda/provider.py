@@ -13,7 +13,7 @@ from sardonyx.base.interrupt import checkpoint
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.libraries.libraries import LibrarySettings, find_libraries
-from sardonyx.cuda.run.device_state import CudaRunSettings
+from sardonyx.cuda.run.device_state import CudaRunSettings, DevicePlan
 from sardonyx.cuda.run.executable import cuda_executable
 from sardonyx.cuda.settings import CudaSettings
 from sardonyx.link.executable_memory import load_blob
@@ -116,7 +116,7 @@ class CudaProvider:
             units.take(compiled.programs(early))
         with phase("llvm"):
             parts = [compiled.programs(some) if some else [] for some in (used, names - used)]
-            parts[0] += _turns_of(compiled.main)
+            parts[0] += _control_programs(compiled.main)
             needed, spare = self._compiled(parts)
             initial = load_blob(units.blob(early))
         with phase("driver"):
@@ -166,13 +166,13 @@ class CudaProvider:
             self.device, budget, self.arena, asked.stream, asked.graphs, self.libraries,
             copies_apart=asked.copies_apart,
         )  # fmt: skip
-        return cuda_executable(plan, code, constants, settings)
+        return cuda_executable(DevicePlan(plan, code, constants, settings))
 
 
-def _turns_of(plan: Plan) -> list[Program]:
+def _control_programs(plan: Plan) -> list[Program]:
     """Kernels by which the device controls a plan."""
     if len(plan.segments) < 2:
         return []
-    from sardonyx.runtime.device_control_flow import turns_of
+    from sardonyx.runtime.device_control_flow import control_programs
 
-    return turns_of(plan)
+    return control_programs(plan)

@@ -24,7 +24,7 @@ def _murmur(data: bytes, seed: int) -> int:
     whole = len(data) & ~3
     found = seed
     for at in range(0, whole, 4):
-        found = _turned(found ^ _mixed(data[at : at + 4]), 13) * 5 + 0xE6546B64 & _MASK
+        found = _rotated(found ^ _mixed(data[at : at + 4]), 13) * 5 + 0xE6546B64 & _MASK
     if whole < len(data):
         found ^= _mixed(data[whole:])
     found ^= len(data)
@@ -35,8 +35,8 @@ def _murmur(data: bytes, seed: int) -> int:
 
 def _mixed(part: bytes) -> int:
     word = int.from_bytes(part, "little") * 0xCC9E2D51 & _MASK
-    return _turned(word, 15) * 0x1B873593 & _MASK
+    return _rotated(word, 15) * 0x1B873593 & _MASK
 
 
-def _turned(x: int, bits: int) -> int:
+def _rotated(x: int, bits: int) -> int:
     return (x << bits | x >> 32 - bits) & _MASK

@@ -158,8 +158,8 @@ def atan2(b: Builder, y: SsaValue, x: SsaValue) -> SsaValue:
     top, bottom = top * shrink, bottom * shrink
     bottom = b.select(b.eq(top, 0.0) & b.eq(bottom, 0.0), one, bottom)
     size = _octants(b, top, bottom, single)
-    turned = 2 * _HALF_PI[0] - (size - 2 * _HALF_PI[1])
+    mirrored = 2 * _HALF_PI[0] - (size - 2 * _HALF_PI[1])
     left = b.binary("copysign", one, x) < 0.0
-    result = sign_restored(b, y, b.select(left, turned, size))
+    result = sign_restored(b, y, b.select(left, mirrored, size))
     result = b.select(b.ne(x, x) | b.ne(y, y), math.nan, result)
     return _narrow(b, result) if single else result

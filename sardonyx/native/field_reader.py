@@ -42,7 +42,7 @@ class RunReader:
         self._table = np.zeros(2 * MOST_TEXTS + 1, np.int64)
         self._found = np.zeros(0, np.int32)
 
-    def _room(self, data: Array) -> Array:
+    def _new_values(self, data: Array) -> Array:
         """Room for as many elements as data can have: the same again, memory is dear when new."""
         if 2 * len(self._found) <= len(data):
             self._found = np.empty(len(data) // 2 + 1, np.int32)
@@ -50,7 +50,7 @@ class RunReader:
 
     def integers(self, tag: int, data: Array) -> tuple[Array, int]:
         """Numbers as int32, until the next call, and the bytes that they take."""
-        values = self._room(data)
+        values = self._new_values(data)
         count = self._library.read_integers(
             address_of(data), len(data), tag, address_of(values), address_of(self._used)
         )
@@ -58,7 +58,7 @@ class RunReader:
 
     def texts(self, tag: int, data: Array) -> tuple[Array, tuple[bytes, ...], int]:
         """Positions as int8, until the next call, texts, and the bytes that all take."""
-        codes = self._room(data).view(np.int8)
+        codes = self._new_values(data).view(np.int8)
         count = self._library.read_texts(
             address_of(data), len(data), tag, address_of(codes), address_of(self._table),
             address_of(self._used),

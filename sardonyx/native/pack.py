@@ -85,17 +85,17 @@ class _Packer:
         b = self.b
         best, best_size = b.variable(-1, I64), b.variable(LARGEST_BYTES * 2, I64)
         with b.for_(0, self.count.get()) as k:
-            _, room = self._get(k)
-            better = (room >= size) & (room < best_size.get())
+            _, free = self._get(k)
+            better = (free >= size) & (free < best_size.get())
             best.set(b.select(better, k, best.get()))
-            best_size.set(b.select(better, room, best_size.get()))
+            best_size.set(b.select(better, free, best_size.get()))
         with b.if_(best.get() >= 0):
-            offset, room = self._get(best.get())
+            offset, free = self._get(best.get())
             b.store(offset, self.offsets, buffer)
-            with b.if_(b.eq(room, size)):
+            with b.if_(b.eq(free, size)):
                 self._remove(best.get())
             with b.else_():
-                self._set(best.get(), offset + size, room - size)
+                self._set(best.get(), offset + size, free - size)
         with b.else_():
             self._extend(buffer, size)
 
@@ -104,8 +104,8 @@ class _Packer:
         b = self.b
         start = b.variable(self.top.get())
         with b.if_(self.count.get() > 0):
-            offset, room = self._get(self.count.get() - 1)
-            with b.if_(b.eq(offset + room, self.top.get())):
+            offset, free = self._get(self.count.get() - 1)
+            with b.if_(b.eq(offset + free, self.top.get())):
                 start.set(offset)
                 self.count.set(self.count.get() - 1)
         b.store(start.get(), self.offsets, buffer)
@@ -119,9 +119,9 @@ class _Packer:
         # The holes behind move up by one; joining takes that back.
         searching = b.variable(1, I64)
         with b.while_(lambda: (after.get() > 0) & b.ne(searching.get(), 0)):
-            before, room = self._get(after.get() - 1)
+            before, free = self._get(after.get() - 1)
             with b.if_(before > offset):
-                self._set(after.get(), before, room)
+                self._set(after.get(), before, free)
                 after.set(after.get() - 1)
             with b.else_():
                 searching.set(0)
@@ -129,13 +129,13 @@ class _Packer:
         self._set(here, offset, size)
         self.count.set(self.count.get() + 1)
         with b.if_(here + 1 < self.count.get()):
-            following, room = self._get(here + 1)
+            following, free = self._get(here + 1)
             with b.if_(b.eq(offset + size, following)):
-                self._set(here, offset, size + room)
+                self._set(here, offset, size + free)
                 self._remove(here + 1)
         with b.if_(here > 0):
-            before, room = self._get(here - 1)
+            before, free = self._get(here - 1)
             _, joined = self._get(here)
-            with b.if_(b.eq(before + room, offset)):
-                self._set(here - 1, before, room + joined)
+            with b.if_(b.eq(before + free, offset)):
+                self._set(here - 1, before, free + joined)
                 self._remove(here)

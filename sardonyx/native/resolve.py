@@ -245,12 +245,12 @@ def enter() -> Program:
             with b.if_(b.ne(code, DONE)):
                 FRAME.write(b, frame, "detail_c", code)
                 b.return_(b.constant(I64, REFUSED))
-    scratch, room = (
+    scratch, held = (
         FRAME.read(b, frame, "scratch_bytes"),
         FRAME.read(b, frame, "context_scratch_bytes"),
     )
     lacking = STATE.read(b, state, "arena_bytes") > STATE.read(b, state, "capacity")
-    _ask_if(b, frame, lacking | (scratch > room), NEED_MEMORY)
+    _ask_if(b, frame, lacking | (scratch > held), NEED_MEMORY)
     with b.if_(b.ne(SEGMENT.read(b, segment, "later"), 0)):
         _ask_if(b, frame, b.eq(STATE.read(b, state, "given"), 0), NEED_RESULTS)
     with b.if_(b.ne(STATE.read(b, state, "dirty"), 0)):

@@ -255,8 +255,8 @@ class _Mixing:
             "Reshape", [weight, self._numbers((self.out, part.channels))],
             (self.out, part.channels),
         )  # fmt: skip
-        turned = self._add("Transpose", [flat], (part.channels, self.out), {"perm": [1, 0]})
-        wide = self._cast(turned, DOUBLE)
+        transposed = self._add("Transpose", [flat], (part.channels, self.out), {"perm": [1, 0]})
+        wide = self._cast(transposed, DOUBLE)
         matrix = self._times(own, wide, (own.shape[0], self.out))
         found = self._add(
             "MatMul", [x, matrix], (*(layer.product.output.shape or ())[:-1], self.out),

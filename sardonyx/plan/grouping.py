@@ -93,12 +93,12 @@ def make_groups(
             special.outputs.append(root)
             taken[root] = special
             if reasons is not None:
-                reasons.add(GROUP, root.tensor, _CUSTOM, changed=False)
+                reasons.note(GROUP, special, _CUSTOM, changed=False)
         else:
-            taken[root] = pointwise(root)
+            taken[root] = alone = pointwise(root)
             if reasons is not None:
                 why = refused.get(root, _ALONE) if fuse else _SEPARATE
-                reasons.add(GROUP, root.tensor, why, changed=False)
+                reasons.note(GROUP, alone, why, changed=False)
     return _in_order(list(dict.fromkeys(taken.values())), reach)
 
 

@@ -217,7 +217,7 @@ class _Inliner:
                 self.readers[operand].append(tensor)
         self.expanded: dict[Tensor, Scalar] = {}
         self.roots: dict[Tensor, Materialized] = {}
-        self._meetings = ResidualCodes(self.reads, self.roots, self.kept)
+        self._residual_codes = ResidualCodes(self.reads, self.roots, self.kept)
         #: Why each tensor with memory has it, where somebody asks.
         self.why: dict[Tensor, Reason] | None = None
 
@@ -304,7 +304,11 @@ class _Inliner:
         return left[::-1]
 
     def _joins(self, root: Materialized, reader: Materialized) -> bool:
-        if root.is_output or not isinstance(root.tensor, Map) or self._meetings.met(root.tensor):
+        if (
+            root.is_output
+            or not isinstance(root.tensor, Map)
+            or self._residual_codes.met(root.tensor)
+        ):
             return False
         if not isinstance(reader.tensor, (Map, Reduce)) or self._recomputes(
             root.tensor, reader.tensor
@@ -403,7 +407,7 @@ class _Inliner:
             return _GATHERED if self._is_gathered(tensor, body) else None
         if not loads_of(body) and not _costs_more(body, 4):
             return None
-        if self.integers and tensor.dtype in CODES and self._meetings.has(tensor):
+        if self.integers and tensor.dtype in CODES and self._residual_codes.has(tensor):
             return _CODES
         if len(self.reads(tensor)) > 1:
             return _SEVERAL

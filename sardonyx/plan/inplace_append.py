@@ -43,12 +43,12 @@ class Slot:
     """Where a tensor is written to: a part of an input's growable buffer.
 
     Attributes:
-        room: The input.
+        buffer: The input.
         strides: Of the tensor, in elements.
         offset: Bytes from the growable buffer's first element to the tensor's.
     """
 
-    room: Buffer
+    buffer: Buffer
     strides: tuple[Dim, ...]
     offset: Dim
 
@@ -167,24 +167,24 @@ class InplaceAppend:
             length = past.shape[one.axis]
             capacity = sizes.symbol(f"room of {length!r}")
             shape = (*past.shape[: one.axis], capacity, *past.shape[one.axis + 1 :])
-            room = Buffer(shape, past.dtype, past.key)
-            self.inputs[one.input] = (name, room)
+            buffer = Buffer(shape, past.dtype, past.key)
+            self.inputs[one.input] = (name, buffer)
             lengths.setdefault(length, f"length {length!r}")
-            self._old[past] = make_map(past.shape, load(room, indices(past.shape)))
-            found.append((*outputs[one.output], room, one))
+            self._old[past] = make_map(past.shape, load(buffer, indices(past.shape)))
+            found.append((*outputs[one.output], buffer, one))
         for length, name in lengths.items():
             self.inputs.append((name, Buffer((length,), dtypes.UINT8, name)))
         # What is added may read what other growable buffers hold: producers are moved first.
         order = {t: k for k, t in enumerate(topological(t for _, t, _, _ in found))}
         in_growable_buffers = {t for _, t, _, _ in found}
         writes = []
-        for name, tensor, room, one in sorted(found, key=lambda row: order[row[1]]):
+        for name, tensor, buffer, one in sorted(found, key=lambda row: order[row[1]]):
             past, axis = inputs[one.input][1], one.axis
             (new,) = substituted([_added(tensor, past, axis)], self._old)
             length = past.shape[axis]
-            strides = row_major(room.shape)
-            step = strides[axis] * room.dtype.size_bytes
-            self.slots[new] = Slot(room, strides, step * length)
+            strides = row_major(buffer.shape)
+            step = strides[axis] * buffer.dtype.size_bytes
+            self.slots[new] = Slot(buffer, strides, step * length)
             at = indices(tensor.shape)
             behind = at[axis] - length
             self._old[tensor] = make_map(

@@ -427,7 +427,7 @@ def in_rings(
     sources, rings = one.run(region, settings)
     if settings.reasons is not None:
         refusal = _OFF if RINGS in settings.without else why_no_ring(region)
-        reason = Reason("{} of its values lie in rings", sum(len(r.members) for r in rings))
+        reason = Reason("values that lie in rings: {}", sum(len(r.members) for r in rings))
         settings.reasons.note(
             RINGS, group, reason if rings or sources else refusal, changed=bool(rings or sources)
         )

@@ -6,10 +6,11 @@ sessions, which read none, pay for an object of two fields at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from sardonyx.base.records import dataclass
+from sardonyx.base.texts import agreeing
 
 if TYPE_CHECKING:
     from sardonyx.plan.groups import Group
@@ -20,7 +21,7 @@ class Reason:
     """A sentence without its full stop, with the numbers that decided.
 
     Args:
-        text: The sentence, as `str.format` takes it if there are values.
+        text: The sentence, as `base.texts.agreeing` takes it if there are values.
         values: What it names.
     """
 
@@ -30,7 +31,7 @@ class Reason:
         self._text, self._values = text, values
 
     def __str__(self) -> str:
-        return self._text.format(*self._values) if self._values else self._text
+        return agreeing(self._text, *self._values) if self._values else self._text
 
     def __repr__(self) -> str:
         return f"Reason({str(self)!r})"
@@ -44,11 +45,13 @@ class PassOutcome:
         name: Of the pass.
         changed: Whether it changed the group.
         reason: Why, or why not.
+        tensor: Whose memory it is about; None if it is about the group.
     """
 
     name: str
     changed: bool
     reason: Reason
+    tensor: Tensor | None = None
 
 
 class Reasons:
@@ -60,11 +63,18 @@ class Reasons:
     def note(self, name: str, group: Group, reason: Reason, *, changed: bool) -> None:
         """A pass looked at a group, which is as it is afterwards."""
         for root in group.roots:
-            self.add(name, root.tensor, reason, changed=changed)
+            found = self._found.setdefault(root.tensor, [])
+            found.append(PassOutcome(name, changed, reason))
 
     def add(self, name: str, tensor: Tensor, reason: Reason, *, changed: bool) -> None:
         """The same of what one tensor's memory is, or is written by."""
-        self._found.setdefault(tensor, []).append(PassOutcome(name, changed, reason))
+        found = self._found.setdefault(tensor, [])
+        found.append(PassOutcome(name, changed, reason, tensor))
+
+    def apart(self, tensor: Tensor, names: Container[str]) -> list[PassOutcome]:
+        """Why some passes left a tensor, and the group that computes it, apart from readers."""
+        found = dict.fromkeys(self._found.get(tensor, ()))
+        return [o for o in found if o.name in names and not o.changed]
 
     def of(self, group: Group) -> list[PassOutcome]:
         """What became of a group, in the order of the passes."""

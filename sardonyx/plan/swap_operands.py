@@ -3,8 +3,8 @@
 Lanes run along columns, such as the filters of a convolution. Where these do not fill a vector (a
 vocoder's last layers, maps of depths, masks of a few classes), lanes stay empty. If elements lie
 side by side along a row axis in all that the left factor reads, and can in what is written (where
-that has an order already, squares of results are turned), that axis makes better columns: the left
-factor is packed as it is read, vector by vector, and the other one has the rows.
+that has an order already, squares of results are transposed), that axis makes better columns: the
+left factor is packed as it is read, vector by vector, and the other one has the rows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def with_long_columns(
     depth = sizes.product(map(extent_of, group.reduced))
     if any(_fills(extent_of(r), lanes, depth) and _is_along(group, r, own, orders) for r in rows):
         return replace(group, left=group.right, right=group.left)
-    return Reason("{} columns leave lanes of {} empty, but no row axis fills them", count, lanes)
+    return Reason("{} columns: lanes of {} stay empty, and no row axis fills them", count, lanes)
 
 
 def is_across_batches(

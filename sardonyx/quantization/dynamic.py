@@ -212,7 +212,7 @@ def _gemm(writer: _Writer, node: Node) -> None:
     b, bias = node.inputs[1], node.input(2)
     if factors != [1.0, 1.0] or given.get("transA") or not is_fixed(b):
         return
-    made = _product(writer, node, node.inputs[0], b, turned=bool(given.get("transB")))
+    made = _product(writer, node, node.inputs[0], b, is_transposed=bool(given.get("transB")))
     if made is not None and bias is not None:
         made = writer.put(node, "Add", (made, bias), f"{node.name}_add", dtype=dtypes.FLOAT)
     if made is not None:
@@ -220,7 +220,7 @@ def _gemm(writer: _Writer, node: Node) -> None:
 
 
 def _product(
-    writer: _Writer, node: Node, a: Value | None, b: Value | None, *, turned: bool = False
+    writer: _Writer, node: Node, a: Value | None, b: Value | None, *, is_transposed: bool = False
 ) -> Value | None:
     """The product of two factors as codes; None where they stay floats.
 
@@ -229,7 +229,7 @@ def _product(
         node: The node that they stand for.
         a: The left factor.
         b: The right one.
-        turned: Whether the right one is a constant that lies transposed.
+        is_transposed: Whether the right one is a constant that lies transposed.
     """
     if a is None or b is None or not _is_float(a) or not _is_float(b):
         return None
@@ -238,8 +238,8 @@ def _product(
     left = writer.activation(a)
     if is_fixed(b):
         is_wide = writer.settings.per_channel and len(b.shape or ()) == 2
-        axis = (0 if turned else 1) if is_wide else None
-        arrange = _transposed if turned else None
+        axis = (0 if is_transposed else 1) if is_wide else None
+        arrange = _transposed if is_transposed else None
         right = writer.weight(b, writer.settings.weight_type, axis, arrange=arrange)
     else:
         right = writer.activation(b)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 
 from sardonyx.base.errors import InvalidArgument, OutOfMemory, message
 from sardonyx.base.files import text_of
@@ -13,8 +12,7 @@ from sardonyx.base.forks import RenewedLock
 
 #: The session-config key that sets the limit.
 LIMIT_KEY = "session.memory_limit_bytes"
-_CGROUPS = Path("/sys/fs/cgroup")
-_MEMBERSHIP = Path("/proc/self/cgroup")
+_CGROUPS, _MEMBERSHIP = "/sys/fs/cgroup", "/proc/self/cgroup"
 
 
 class Budget:
@@ -102,23 +100,26 @@ def machine_memory_bytes() -> int:
     return min([physical, *group_limits()])
 
 
-def group_limits(root: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> list[int]:
+def group_limits(
+    root: str | os.PathLike[str] = _CGROUPS, membership: str | os.PathLike[str] = _MEMBERSHIP
+) -> list[int]:
     """Memory limits, in bytes, of this process's control groups, in either version's files.
 
     Args:
         root: Where control groups are mounted.
         membership: The kernel's list of the process's groups, lines `number:controllers:path`.
     """
-    folders = [root, root / "memory"]
+    own = os.path.join(root, "memory")
+    folders = [os.fspath(root), own]
     for line in text_of(membership).splitlines():
         _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
         if controllers and "memory" not in controllers.split(","):
             continue
-        base = root / "memory" if controllers else root
+        base = own if controllers else root
         parts = [x for x in path.split("/") if x not in ("", "..")]
-        folders += [base.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+        folders += [os.path.join(base, *parts[:depth]) for depth in range(1, len(parts) + 1)]
     found = [
-        text_of(f / name).strip()
+        text_of(os.path.join(f, name)).strip()
         for f in folders
         for name in ("memory.max", "memory.limit_in_bytes")
     ]

@@ -34,7 +34,7 @@ from sardonyx.runtime.largest import writer_of
 from sardonyx.runtime.plan_tables import PlanTables
 from sardonyx.runtime.team import Team
 
-#: A pass of a loop takes the device some microseconds beside its kernels, so it has so many trips:
+#: A round of a loop takes the device some microseconds beside its kernels, so it has so many trips:
 #: the most that leave none over. Each number needs a graph of its own, of so many kernels at most.
 _TRIPS, _MOST_NODES = (10, 8, 5, 4), 80
 
@@ -54,8 +54,7 @@ class DeviceControlFlow:
         varying: Commands whose blocks or arguments control steps decide.
         lanes: For commands that others may run beside, which of the lanes each has; 0 for the rest.
         counted: Loops whose trips are known when a run begins, by the number of their last control
-        step:
-            the slot of the trips, and how many trips a pass may have.
+            step: the slot of the trips, and how many trips a round may have.
     """
 
     plan: Plan
@@ -68,8 +67,8 @@ class DeviceControlFlow:
     lanes: Mapping[int, int]
     counted: Mapping[int, tuple[int, int]]
 
-    def passes(self, slots: Words) -> dict[int, int]:
-        """How many trips each pass of such a loop has: as many each time, so none needs a test."""
+    def trips_by_round(self, slots: Words) -> dict[int, int]:
+        """How many trips each round of such a loop has: as many each time, so none needs a test."""
         found = {}
         for control, (slot, most) in self.counted.items():
             trips = int(slots[slot])
@@ -211,7 +210,7 @@ def _works(number: int, image: PlanTables) -> bool:
     return image.tape.constants.get(image.slots_of(number)[1]) != 0
 
 
-def turns_of(plan: Plan) -> list[Program]:
+def control_programs(plan: Plan) -> list[Program]:
     """The kernels by which a device controls a plan; none if it cannot, or need not."""
     if len(plan.segments) < 2:
         return []

@@ -18,6 +18,7 @@ from sardonyx.runtime.team import Team
 from sardonyx.runtime.try_run import TryRun
 
 if TYPE_CHECKING:
+    from sardonyx.runtime.device_control_flow import DeviceControlFlow
     from sardonyx.runtime.frame_pool import FramePool
     from sardonyx.runtime.recording import Sink
     from sardonyx.store.model_record import ModelRecord
@@ -44,6 +45,42 @@ class DeviceFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameReport:
+    """What a frame holds.
+
+    Attributes:
+        arena_bytes: Memory of intermediate values.
+        scratch_bytes: Memory that kernels work in.
+        stream: Handle of the stream of its last run; 0 on the processor.
+        is_own_stream: Whether that is the frame's own.
+        replays: How often runs of its were a graph that was replayed.
+    """
+
+    arena_bytes: int
+    scratch_bytes: int
+    stream: int = 0
+    is_own_stream: bool = True
+    replays: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryReport:
+    """What libraries do of a plan.
+
+    Attributes:
+        undone: Commands that a library might do, and none did when they were last done.
+        pending: How many plans of libraries are being made, which runs do without as yet.
+        searching: How many that are in use may still be replaced by faster ones.
+        version: Changes when calls are done otherwise than before.
+    """
+
+    undone: frozenset[int] = frozenset()
+    pending: int = 0
+    searching: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutableReport:
     """What is to be said of an executable at one moment.
 
@@ -51,11 +88,21 @@ class ExecutableReport:
         remarks: About its runs, beside the plan, one line each.
         reserved_bytes: Memory that graphs of callers keep.
         devices: What arenas of devices hold, by their names; see `cuda.memory.arena.Arena`.
+        frames: The frames that it holds.
+        worker_ids: The system's numbers of the threads that runs have had beside their callers'.
+        ends_on_host: Whether the host epilogue is done apart from the plan before it.
+        control_flow: How the device controls runs; None if it does not.
+        libraries: What libraries do.
     """
 
     remarks: list[str] = field(default_factory=list)
     reserved_bytes: int = 0
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    frames: list[FrameReport] = field(default_factory=list)
+    worker_ids: list[int] = field(default_factory=list)
+    ends_on_host: bool = False
+    control_flow: DeviceControlFlow | None = None
+    libraries: LibraryReport = LibraryReport()
 
 
 class Executable(Protocol):

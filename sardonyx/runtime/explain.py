@@ -10,7 +10,7 @@ from sardonyx.base import sizes
 from sardonyx.base.decisions import is_decision
 from sardonyx.base.printable import printable_lines
 from sardonyx.base.sizes import Dim
-from sardonyx.base.texts import bytes_text
+from sardonyx.base.texts import bytes_text, counted
 from sardonyx.plan.plan import Command, Guard, Plan, PointerArgument
 from sardonyx.runtime.engine import Engine
 from sardonyx.selection.loop_nests import COPY
@@ -89,14 +89,14 @@ def _summary(engine: Engine) -> str:
         return f"no plan of its own: the {what} of {names} come with runs"
     calls = plan.calls
     nodes = len({name for c in calls for name in c.origin})
-    text = f"{_count(len(calls), 'kernel')} for {_count(nodes, 'node')}"
+    text = f"{counted(len(calls), 'kernel')} for {counted(nodes, 'node')}"
     if len(calls) < len(plan.commands):
-        text += f", {_count(len(plan.commands) - len(calls), 'step')} of control flow"
+        text += f", {counted(len(plan.commands) - len(calls), 'step')} of control flow"
     hosted = sum(c.host is not None for c in calls)
     if hosted:
-        text += f", {_count(hosted, 'call')} of Python"
+        text += f", {counted(hosted, 'call')} of Python"
     threads = engine.executable.team.threads
-    return f"{text}, {_count(threads, 'thread')}, {engine.executable.facts.runs_on}"
+    return f"{text}, {counted(threads, 'thread')}, {engine.executable.facts.runs_on}"
 
 
 def _claims(engine: Engine) -> list[str]:
@@ -105,11 +105,11 @@ def _claims(engine: Engine) -> list[str]:
         return []
     lines = []
     for c in engine.claims.made:
-        text = f"{c.provider}: {_count(len(c.nodes), 'node')} in {_count(c.calls, 'call')}"
+        text = f"{c.provider}: {counted(len(c.nodes), 'node')} in {counted(c.calls, 'call')}"
         if c.copied_bytes:
             text += f", {bytes_text(c.copied_bytes)} copied"
         if c.refusals:
-            text += f", the processor stood in {_count(c.refusals, 'time')}: {c.reason}"
+            text += f", the processor stood in {counted(c.refusals, 'time')}: {c.reason}"
         lines += [text, f"  {' '.join(c.nodes)}"]
         if c.region is not None:
             for way, values in (("to", c.region.engine.inputs), ("from", c.region.engine.outputs)):
@@ -118,7 +118,7 @@ def _claims(engine: Engine) -> list[str]:
     refused = engine.claims.refused
     lines += [f"{name} refused what begins with {node}: {why}" for name, node, why in refused]
     for why, nodes in engine.claims.left.items():
-        lines += [f"on the processor, since {why}: {_count(len(nodes), 'node')}"]
+        lines += [f"on the processor, since {why}: {counted(len(nodes), 'node')}"]
         lines += [f"  {' '.join(dict.fromkeys(nodes))}"]
     return lines
 
@@ -136,7 +136,7 @@ def _memory(engine: Engine) -> str:
     weights = sum(size for _, _, _, size in engine.record.constants)
     frames = engine.executable.frames
     held = f"{bytes_text(frames.arena_bytes)} of intermediate values"
-    return f"memory: {bytes_text(weights)} of weights, {held} in {_count(len(frames), 'frame')}"
+    return f"memory: {bytes_text(weights)} of weights, {held} in {counted(len(frames), 'frame')}"
 
 
 # -- kernels ------------------------------------------------------------------------------------
@@ -181,14 +181,14 @@ def estimated_shares(plan: Plan, known: Mapping[str, int]) -> dict[int, float | 
     return {k: None if c is None or not whole else c / whole for k, c in costs.items()}
 
 
-def _nodes(command: Command, room: int | None) -> str:
+def _nodes(command: Command, width: int | None) -> str:
     """Names of nodes, with the last ones first to go where there is no room."""
     names = list(command.origin) or ["(no node: made by the planner)"]
     text = " ".join(names)
-    if room is None or len(text) <= room:
+    if width is None or len(text) <= width:
         return text
     kept = 1
-    while kept < len(names) and len(" ".join(names[: kept + 1])) + 10 <= room:
+    while kept < len(names) and len(" ".join(names[: kept + 1])) + 10 <= width:
         kept += 1
     rest = len(names) - kept
     return " ".join(names[:kept]) + (f" and {rest} more" if rest else "")
@@ -234,13 +234,13 @@ def _less_exact(plan: Plan) -> list[str]:
     count = sum(c.kernel.startswith(WINOGRAD) for c in plan.calls)
     if count:
         how = "with Winograd's filters, which round more (session.disable_winograd = 1: none)"
-        lines.append(f"{_count(count, 'convolution')} {how}")
+        lines.append(f"{counted(count, 'convolution')} {how}")
     count = sum(c.kernel.startswith(HALVES) for c in plan.calls)
     if count:
         how = "with factors rounded to bfloat16 (session.allow_bfloat16_products = 1)"
         matrices = sum(c.kernel.startswith(MATRICES) for c in plan.calls)
         where = f", {matrices} in registers for matrices" if matrices else ""
-        lines.append(f"{_count(count, 'product')} {how}{where}")
+        lines.append(f"{counted(count, 'product')} {how}{where}")
     return lines
 
 
@@ -249,8 +249,8 @@ def _integers(plan: Plan) -> list[str]:
     refused = Counter(
         part for c in plan.calls for part in c.note.split("; ") if part.startswith("no integers")
     )
-    found = [f"{_count(count, 'contraction')} of 8-bit codes on integers"] if count else []
-    return found + [f"{_count(n, 'contraction')} in floats, {text}" for text, n in refused.items()]
+    found = [f"{counted(count, 'contraction')} of 8-bit codes on integers"] if count else []
+    return found + [f"{counted(n, 'contraction')} in floats, {text}" for text, n in refused.items()]
 
 
 def _copy(plan: Plan, number: int) -> str:
@@ -291,7 +291,3 @@ def _value(dim: Dim, known: Mapping[str, int]) -> int | None:
 def _shown_value(dim: Dim, known: Mapping[str, int]) -> str:
     value = _value(dim, known)
     return repr(dim) if value is None else str(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

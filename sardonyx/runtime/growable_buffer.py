@@ -13,7 +13,7 @@ from typing import Protocol
 from sardonyx.base.forks import RenewedLock
 from sardonyx.runtime.storage import Tensor
 
-#: The least room that is made.
+#: The least capacity of one.
 _LEAST = 64
 
 
@@ -88,21 +88,21 @@ class GrowableBuffers(Protocol):
         """Whether a target of a run is new memory of this kind."""
 
     def found(self, value: object) -> GrowableBuffer | None:
-        """The room in which a value lies; None if it lies in memory of its own."""
+        """The buffer in which a value lies; None if it lies in memory of its own."""
 
     def made(self, value: Tensor, axis: int, capacity: int) -> GrowableBuffer:
         """A new growable buffer that begins with the contents of a value."""
 
-    def value(self, room: GrowableBuffer, length: int) -> Tensor:
+    def value(self, buffer: GrowableBuffer, length: int) -> Tensor:
         """The first part of a growable buffer."""
 
     def wrapped(self, value: Tensor, axis: int) -> Tensor:
         """A value that was just made, as one that fills a growable buffer."""
 
-    def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
+    def extend(self, value: Tensor, buffer: GrowableBuffer, length: int) -> None:
         """Make a value the first part of a growable buffer from now on."""
 
 
-def room_for(length: int) -> int:
+def capacity_for(length: int) -> int:
     """How large a growable buffer is made for a value of some length: few sizes, few copies."""
     return max(_LEAST, 1 << max(0, length - 1).bit_length())

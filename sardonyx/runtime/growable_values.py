@@ -14,13 +14,13 @@ class GrownView(np.ndarray[Any, np.dtype[Any]]):
     """The first part of a growable buffer along an axis, read-only: others may share it.
 
     Attributes:
-        room: Where it lies; None for what is made of such a view.
+        buffer: Where it lies; None for what is made of such a view.
     """
 
-    room: GrowableBuffer | None
+    buffer: GrowableBuffer | None
 
     def __array_finalize__(self, made_of: Any) -> None:
-        self.room = None
+        self.buffer = None
 
 
 class HostGrowableBuffers:
@@ -32,7 +32,7 @@ class HostGrowableBuffers:
 
     def found(self, value: object) -> GrowableBuffer | None:
         """See `GrowableBuffers.found`."""
-        return value.room if isinstance(value, GrownView) else None
+        return value.buffer if isinstance(value, GrownView) else None
 
     def made(self, value: Tensor, axis: int, capacity: int) -> GrowableBuffer:
         """See `GrowableBuffers.made`."""
@@ -42,11 +42,11 @@ class HostGrowableBuffers:
         whole[(slice(None),) * axis + (slice(length),)] = held
         return GrowableBuffer(whole, axis, length)
 
-    def value(self, room: GrowableBuffer, length: int) -> GrownView:
+    def value(self, buffer: GrowableBuffer, length: int) -> GrownView:
         """See `GrowableBuffers.value`."""
-        memory: Any = room.memory
-        part: GrownView = memory[(slice(None),) * room.axis + (slice(length),)].view(GrownView)
-        part.room = room
+        memory: Any = buffer.memory
+        part: GrownView = memory[(slice(None),) * buffer.axis + (slice(length),)].view(GrownView)
+        part.buffer = buffer
         part.flags.writeable = False
         return part
 
@@ -54,11 +54,11 @@ class HostGrowableBuffers:
         """See `GrowableBuffers.wrapped`: what is not in a growable buffer stays a plain array."""
         return value
 
-    def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
+    def extend(self, value: Tensor, buffer: GrowableBuffer, length: int) -> None:
         """See `GrowableBuffers.extend`; no target is asked for that, see `is_own`."""
 
 
-def new_with_room(
+def new_growable(
     shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int
 ) -> GrownView:
     """A new value of zeros in a growable buffer of some size."""

@@ -12,7 +12,7 @@ from sardonyx.base.errors import ContradictingSizes
 from sardonyx.base.sizes import Dim
 from sardonyx.plan.plan import Appended
 from sardonyx.runtime.executable import Executable
-from sardonyx.runtime.growable_buffer import GrowableBuffer, GrowableBuffers, room_for
+from sardonyx.runtime.growable_buffer import GrowableBuffer, GrowableBuffers, capacity_for
 from sardonyx.runtime.storage import DeviceArray, OutputPlacement, Tensor
 from sardonyx.store.model_record import ModelRecord
 
@@ -23,10 +23,10 @@ Run = Callable[[Executable, Sequence[Any], OutputPlacement], list[Any]]
 class _Claim:
     """Rows behind a value that a run is going to write."""
 
-    __slots__ = ("count", "length", "room")
+    __slots__ = ("count", "length", "buffer")
 
-    def __init__(self, room: GrowableBuffer, length: int, count: int) -> None:
-        self.room, self.length, self.count = room, length, count
+    def __init__(self, buffer: GrowableBuffer, length: int, count: int) -> None:
+        self.buffer, self.length, self.count = buffer, length, count
 
 
 class Appender:
@@ -85,14 +85,14 @@ class Appender:
             lengths = [self._claim(group, feeds, claims) for group in self._groups.values()]
             given = list(feeds)
             for a in self._appended:
-                given[a.input] = claims[a.output].room.memory
+                given[a.input] = claims[a.output].buffer.memory
             targets = [t for k, t in enumerate(wanted.targets) if k not in self._outputs]
-            written = [c.room.memory for c in claims.values()]
+            written = [c.buffer.memory for c in claims.values()]
             inside = OutputPlacement(targets, wanted.stream, wanted.waits, written)
             results = iter(run(executable, [*given, *lengths], inside))
         except BaseException as error:
             for claim in claims.values():
-                claim.room.release(claim.length, claim.count)
+                claim.buffer.release(claim.length, claim.count)
             if isinstance(error, ContradictingSizes):
                 return None  # the usual way says what is wrong, or has a plan for such feeds
             raise
@@ -134,22 +134,22 @@ class Appender:
         counts = [sizes.evaluate(self._counts[a.output], symbols) for a in group]
         growable_buffers = [self._growable_buffers.found(feeds[a.input]) for a in group]
         here = [
-            _Claim(room, length, count)
-            for a, room, count in zip(group, growable_buffers, counts, strict=True)
-            if room is not None and room.axis == a.axis and room.claim(length, count)
+            _Claim(buffer, length, count)
+            for a, buffer, count in zip(group, growable_buffers, counts, strict=True)
+            if buffer is not None and buffer.axis == a.axis and buffer.claim(length, count)
         ]
-        if len(here) < len(group) or len({c.room.capacity for c in here}) > 1:
+        if len(here) < len(group) or len({c.buffer.capacity for c in here}) > 1:
             for claim in here:
-                claim.room.release(length, claim.count)
-            capacity = room_for(length + max(counts))
+                claim.buffer.release(length, claim.count)
+            capacity = capacity_for(length + max(counts))
             here = [
                 _Claim(self._growable_buffers.made(feeds[a.input], a.axis, capacity), length, count)
                 for a, count in zip(group, counts, strict=True)
             ]
             for claim in here:
-                claim.room.claim(length, claim.count)
+                claim.buffer.claim(length, claim.count)
         claims.update((a.output, claim) for a, claim in zip(group, here, strict=True))
-        memory = here[0].room.memory
+        memory = here[0].buffer.memory
         if isinstance(memory, DeviceArray):
             return memory.as_shape((length,), np.dtype(np.uint8))
         return memory.reshape(-1).view(np.uint8)[:length]
@@ -161,9 +161,9 @@ class Appender:
         feed: Tensor = feeds[self._outputs[output].input]
         length = claim.length + claim.count
         if wanted.targets[output] is feed:
-            self._growable_buffers.extend(feed, claim.room, length)
+            self._growable_buffers.extend(feed, claim.buffer, length)
             return feed
-        return self._growable_buffers.value(claim.room, length)
+        return self._growable_buffers.value(claim.buffer, length)
 
 
 def _fits(feed: Tensor, spec: Any, axis: int) -> bool:

@@ -170,8 +170,8 @@ def _mismeasured(plan: Plan, measure: Measure, value: int) -> InvalidArgument:
     return kind(message(next(named, where), what, expected=expected))
 
 
-def turned(code: int, a: int, b: int, frame: Frame, image: PlanTables) -> SardonyxError:
-    """The error for a fault of a turn, where a device controls: see `runtime.control_kernels`."""
+def control_fault(code: int, a: int, b: int, frame: Frame, image: PlanTables) -> SardonyxError:
+    """The error for a fault that a control kernel of a device found: `runtime.control_kernels`."""
     kind, number = fault_of_control(code)
     if kind == GUARD:
         return _unequal(image.guards[number], a, b, frame, image)

@@ -206,7 +206,7 @@ def to_host(tensor: Tensor) -> Array:
 def fitted(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     """Memory that is bound to an output, as an array of the output's shape.
 
-    It may be larger than the output, see `_is_room`: then the first part of it is used.
+    It may be larger than the output, see `_holds`: then the first part of it is used.
 
     Raises:
         InvalidArgument: It is too small, of another shape or type, read-only or not contiguous.
@@ -217,7 +217,7 @@ def fitted(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[An
     if target.dtype == dtype and not read_only:
         if target.shape == shape:
             return target
-        if _is_room(target.shape, shape):
+        if _holds(target.shape, shape):
             if isinstance(target, DeviceArray):
                 return target.as_shape(shape)
             if target.flags.c_contiguous:
@@ -231,19 +231,19 @@ def fitted(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[An
     )  # fmt: skip
 
 
-def _is_room(room: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def _holds(whole: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Whether elements of a shape lie in the first part of a larger array as in its first rows.
 
     They do if nothing but the first axis (after such of size 1) is larger. An array of one axis is
     taken as memory without a shape.
     """
-    if 0 in shape or len(room) == 1:
-        return math.prod(shape) <= math.prod(room)
-    if len(room) != len(shape):
+    if 0 in shape or len(whole) == 1:
+        return math.prod(shape) <= math.prod(whole)
+    if len(whole) != len(shape):
         return False
-    axis = next((k for k, size in enumerate(room) if size != 1), 0)
-    before = room[:axis] == shape[:axis]
-    return before and room[axis] >= shape[axis] and room[axis + 1 :] == shape[axis + 1 :]
+    axis = next((k for k, size in enumerate(whole) if size != 1), 0)
+    before = whole[:axis] == shape[:axis]
+    return before and whole[axis] >= shape[axis] and whole[axis + 1 :] == shape[axis + 1 :]
 
 
 def place(name: str, target: Tensor | MemoryKind | None, result: Any) -> Any:

@@ -143,6 +143,17 @@ def _tiles(task: ContractionTask) -> list[Invocation]:
     return tiled_product(task.selector, task.group, task.strides, tiling, task.pack)
 
 
+def _tile_cost(task: ContractionTask) -> Dim | None:
+    with compiling:
+        from sardonyx.kernel.gpu.tile_schedule import cycles_of
+
+    tiling = task.selector.block_sizes.tiling
+    assert tiling is not None  # noqa: S101 - `_no_tiles` looked
+    canonical = task.selector.canonical(task.group, task.strides)
+    assert isinstance(canonical.group, Contraction)  # noqa: S101 - narrows the type
+    return cycles_of(canonical.group, canonical.strides, tiling)
+
+
 # -- a sum in each lane -----------------------------------------------------------------------
 
 
@@ -256,7 +267,7 @@ _Row = Candidate[ContractionTask, list[Invocation]]
 LIBRARY: _Row = Candidate("library", _no_library, _library, tries=True)
 #: Kernels alone.
 PRODUCTS: Table[ContractionTask, list[Invocation]] = (
-    Candidate("tiles of thread blocks", _no_tiles, _tiles),
+    Candidate("tiles of thread blocks", _no_tiles, _tiles, _tile_cost),
     Candidate("a sum in each lane", _no_lanes, _lanes),
     Candidate("product of any sizes", _not_general, _general),
     Candidate("product of codes in blocks", _not_in_blocks, _in_blocks),

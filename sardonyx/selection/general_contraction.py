@@ -153,7 +153,7 @@ def general_product(
     if batch:
         return _BATCHES
     if len(columns) not in (1, 2) or len(summed) != 1:
-        return Reason("{} axes are summed, and {} have columns", len(summed), len(columns))
+        return Reason("axes that are summed: {}, that have columns: {}", len(summed), len(columns))
     column = next((v for v in columns if _is_dense(canonical, g.root.buffer, g.at, v)), columns[0])
     depth, heads = summed[0], next((v for v in columns if v is not column), 0)
     known = [extent_of(v) for v in (column, depth)]

@@ -158,7 +158,7 @@ def general_map(canonical: Canonical, lanes: int) -> GeneralLoopNest | Reason:
     if width < _LEAST_VECTORS * lanes:
         return Reason("rows of {}, fewer than {} vectors of {}", width, _LEAST_VECTORS, lanes)
     if g.inner and (not isinstance(count, int) or count < _LEAST_REDUCED):
-        return Reason("{} elements are reduced, fewer than {}", count, _LEAST_REDUCED)
+        return Reason("{} elements to reduce, fewer than {}", count, _LEAST_REDUCED)
     if not all(
         s.kind in _KINDS and axes.issuperset(s.indices) and _is_plain(s.body, axes)
         for s in g.stages

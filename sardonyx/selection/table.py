@@ -41,7 +41,8 @@ class Candidate(Generic[_Task, _Made]):
         why_not: Why it cannot, or should not, be taken, with the numbers that decided; None if it
             can. It may be asked more than once, and changes nothing but the task.
         build: Builds it; `why_not` gave None.
-        cost: Nanoseconds on one thread by the cost model, where that is known without building.
+        cost: Nanoseconds on one thread by the cost model, where that is known without building; of
+            thread blocks cycles of the device.
         tries: Whether `why_not` builds to find out: it is not asked once another row is taken.
     """
 
@@ -77,7 +78,8 @@ class Considered:
     Attributes:
         name: Its name.
         reason: Why it was not taken; None of the one that was.
-        cost: Nanoseconds on one thread by the cost model; None where that is not known.
+        cost: See `Candidate`; None where no model tells.
+        is_possible: Whether nothing but its place in the table was against it.
         is_own: Whether it is for the group itself, rather than for what is packed or copied for it.
         depth: How many tables lie around the one that it is in.
     """
@@ -85,6 +87,7 @@ class Considered:
     name: str
     reason: Reason | None
     cost: Dim | None
+    is_possible: bool
     is_own: bool
     depth: int
 
@@ -141,12 +144,15 @@ class SelectionTrace:
         taken: Candidate[_Task, _Made] | None = None
         for row in table:
             reason = row.why_not(task) if taken is None or not row.tries else None
-            cost = row.cost(task) if reason is None else None
+            is_possible = reason is None
+            cost = row.cost(task) if is_possible else None
             if reason is None and taken is not None:
                 reason = Reason("{} comes first", taken.name)
             elif reason is None:
                 taken = row
-            self._now.candidates.append(Considered(row.name, reason, cost, is_own, self._depth))
+            self._now.candidates.append(
+                Considered(row.name, reason, cost, is_possible, is_own, self._depth)
+            )
         assert taken is not None, f"no row of a table takes {task}"  # noqa: S101 - see `choose`
         before, self._is_own = self._is_own, is_own
         self._depth += 1

@@ -223,15 +223,15 @@ def _offered(
         return "no matrix product: it has two biases"
     facts = facts_of(group, bool(form.bias), bool(form.residual), finish.activation)
     operands = (*form.operands, *form.biases, *form.residuals)
-    found = _formed(task, group, Offer("matmul", facts, operands, form.numbers))
+    found = _called(task, group, Offer("matmul", facts, operands, form.numbers))
     return found if isinstance(found, str) else [*steps, *found]
 
 
 def _wants_depth(group: Contraction, form: Matrices) -> bool:
     """Whether the right factor had better have its summed axis side by side.
 
-    Hopper's matrix units take floats in no other order: cuBLASLt turns them, or leaves the units
-    alone, if they lie otherwise.
+    Hopper's matrix units take floats in no other order: cuBLASLt transposes them, or leaves the
+    units alone, if they lie otherwise.
     """
     if group.right.dtype is not dtypes.FLOAT or form.refusal:
         return False
@@ -318,17 +318,17 @@ def _windows(task: _Task, group: Contraction, finish: OfferEpilogue) -> list[Inv
     group, steps = _packed(task, group, form.filters)
     packed, numbers = group.right.buffer, form.numbers
     if task.strides[image][1] != 1 and image.shape[1] != 1:
-        turned, turning = _turned(task, group, form)
-        left = rewrite(group.left, lambda x: load(turned, x.at) if x is form.image else None)
-        group, image = replace(group, left=left), turned
-        numbers = form.numbers_with(task.strides[turned])
-        steps = [*steps, turning]
+        reordered, reordering = _reordered(task, group, form)
+        left = rewrite(group.left, lambda x: load(reordered, x.at) if x is form.image else None)
+        group, image = replace(group, left=left), reordered
+        numbers = form.numbers_with(task.strides[reordered])
+        steps = [*steps, reordering]
     operands = (Operand(image), Operand(packed), form.out, *added)
-    found = _formed(task, group, replace(offer, operands=operands, numbers=numbers))
+    found = _called(task, group, replace(offer, operands=operands, numbers=numbers))
     return found if isinstance(found, str) else [*steps, *found]
 
 
-def _turned(task: _Task, group: Contraction, form: Windows) -> tuple[Buffer, Invocation]:
+def _reordered(task: _Task, group: Contraction, form: Windows) -> tuple[Buffer, Invocation]:
     """The image with its channels side by side, and what copies it."""
     image = form.image.buffer
     contents = make_map(image.shape, load(image, indices(image.shape)))
@@ -336,7 +336,7 @@ def _turned(task: _Task, group: Contraction, form: Windows) -> tuple[Buffer, Inv
     return _laid_out(task, group, "turned", contents, strides_in(contents.shape, order))
 
 
-def _formed(task: _Task, group: Contraction, offer: Offer) -> list[Invocation] | str:
+def _called(task: _Task, group: Contraction, offer: Offer) -> list[Invocation] | str:
     """The kernel of a contraction, with the call that is tried first."""
     refusal = task.accelerator.refusal(offer)
     if refusal:

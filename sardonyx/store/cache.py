@@ -445,7 +445,7 @@ def _content(without: Container[str] = frozenset(), only: Sequence[str] = ()) ->
 
 
 @lru_cache(maxsize=1)
-def _engine() -> str:
+def _source_digest() -> str:
     return digest(_content(ABOVE), _llvmlite_version())
 
 
@@ -476,4 +476,4 @@ def engine_digest() -> str:
     Raises:
         ResourceError: The source cannot be read, perhaps for too many open files.
     """
-    return digest(_engine(), host_target().key, knobs.code_signature())
+    return digest(_source_digest(), host_target().key, knobs.code_signature())

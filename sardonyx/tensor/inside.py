@@ -205,26 +205,28 @@ def _excesses(index: Dim, extent: Dim, known: _Known, equal: Mapping[Atom, Dim])
     beyond = extent - 1 - index
     is_loaded = bool(sizes.opaque_in(index))  # such has no value for an empty axis
     open_ends = [
-        which for which, room in enumerate((index, beyond)) if not _is_fact(room, known.facts)
+        which
+        for which, distance in enumerate((index, beyond))
+        if not _is_fact(distance, known.facts)
     ]
     variables = _variables(index) if open_ends else None
     is_last = not is_loaded and variables is not None and any(map(_is_chosen, variables))
     if not (is_loaded or is_last):
-        rooms = (index, beyond)
-        open_ends = [which for which in open_ends if not integer.is_nonnegative(rooms[which])]
+        distances = (index, beyond)
+        open_ends = [which for which in open_ends if not integer.is_nonnegative(distances[which])]
     if not open_ends or variables is None or len(variables) > _MOST_VARIABLES:
         return
     ranges = [_ends(index, atom) for atom in variables]
     demanding = known.compared.isdisjoint(variables) or _is_variable(index, variables)
     for which in open_ends:
-        room = beyond if which else index
-        if _follows(room, known.facts, equal):
+        distance = beyond if which else index
+        if _follows(distance, known.facts, equal):
             continue
         for corner in itertools.product(*(ends[which] for ends in ranges)):
-            left = substitute(room, dict(zip(variables, corner, strict=True)))
+            left = substitute(distance, dict(zip(variables, corner, strict=True)))
             left = _divisible(substitute(left, equal))
             if demanding and not _never_negative(left) and not _is_open(left):
-                if is_last and integer.is_nonnegative(room):
+                if is_last and integer.is_nonnegative(distance):
                     break
                 yield integer.maximum(-left, 0)
 
@@ -242,15 +244,15 @@ def _is_chosen(variable: Atom) -> bool:
 _MOST_TRIED = 8
 
 
-def _is_fact(room: Dim, facts: tuple[Dim, ...]) -> bool:
+def _is_fact(distance: Dim, facts: tuple[Dim, ...]) -> bool:
     """Whether a size is one of the facts: a part of a joined tensor is chosen where it has room."""
-    return room in facts or any(integer.is_same(room, fact) for fact in reversed(facts))
+    return distance in facts or any(integer.is_same(distance, fact) for fact in reversed(facts))
 
 
-def _follows(room: Dim, facts: tuple[Dim, ...], equal: Mapping[Atom, Dim]) -> bool:
+def _follows(distance: Dim, facts: tuple[Dim, ...], equal: Mapping[Atom, Dim]) -> bool:
     """Whether a size is at least one of the facts, which are at least 0. The latest knows most."""
     near = reversed(facts[-_MOST_TRIED:])
-    return any(_never_negative(substitute(room - fact, equal)) for fact in near)
+    return any(_never_negative(substitute(distance - fact, equal)) for fact in near)
 
 
 def _never_negative(dim: Dim, depth: int = 6) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sardonyx.api.parts import engine_of
+from sardonyx.api.inspection import SessionInspection, inspect
 from sardonyx.api.session import InferenceSession
 from sardonyx.base import errors
 from sardonyx.base.errors import SardonyxError
@@ -19,10 +19,8 @@ from sardonyx.ir.value import Value
 from sardonyx.loader.load import load
 from sardonyx.passes.dimensions import fix_denoted
 from sardonyx.passes.pipeline import PassLook, optimise
-from sardonyx.plan.facts import PlanFacts
 from sardonyx.plan.plan import Command
 from sardonyx.profiling.commands import describe, distinct
-from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.explain import estimated_shares
 from sardonyx.tools.feeds import random_feeds
 from sardonyx.tools.made_up import Sizes, check_sizes, explained, input_sizes
@@ -160,9 +158,8 @@ def explain_model(
     check_sizes(session.get_inputs(), sizes or {})
     chosen = input_sizes(session.get_inputs(), sizes or {})
     why = _run(session, chosen, sizes or {}) if run else ""
-    engine = engine_of(session)
     text = session.explain(verbose=verbose)
-    kernels = list(_kernels(engine, ""))
+    kernels = list(_kernels(inspect(session), ""))
     options = session.get_session_options()
     level = int(options.graph_optimization_level)
     with scope(logging.ERROR, ""):  # the session has warned of the file already
@@ -183,23 +180,22 @@ def _run(session: InferenceSession, chosen: Sizes, sizes: Mapping[str, int]) -> 
     return ""
 
 
-def _kernels(engine: Engine, purpose: str) -> Iterator[KernelFacts]:
-    executable = engine.executable
-    plan, known = executable.plan, executable.frames.sizes
-    info = describe(plan, PlanFacts.from_bytes(engine.record.facts), known).commands
+def _kernels(found: SessionInspection, purpose: str) -> Iterator[KernelFacts]:
+    plan, known = found.plan, found.sizes
+    info = describe(plan, found.facts, known).commands
     commands = {k: c for k, c in enumerate(plan.commands) if isinstance(c, Command)}
     shares = estimated_shares(plan, known)
     for number, command in commands.items():
         own = info[number]
         yield KernelFacts(
-            purpose, number, own.kernel, "host" if command.host else executable.facts.runs_on,
+            purpose, number, own.kernel, "host" if command.host else found.runs_on,
             own.operator, list(own.nodes), distinct(own.operators),
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.inputs],
             [f"{t.type}{t.shape if t.shape is not None else '[?]'}" for t in own.outputs],
             own.operations, shares[number],
             command.library.function if command.library else "", command.note,
         )  # fmt: skip
-    for name, other in engine.variants.items():
+    for name, other in found.variants.items():
         yield from _kernels(other, name)
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.api.enums import GraphOptimizationLevel
+from sardonyx.api.inspection import inspect
 from sardonyx.api.options import SessionOptions
 from sardonyx.api.session import InferenceSession
+from sardonyx.base.texts import counted
 from sardonyx.profiling.commands import CommandInfo
 from sardonyx.tools.feeds import random_feeds
 from sardonyx.tools.made_up import explained, input_sizes
@@ -69,7 +71,7 @@ class NodeTimes:
         for kernel in self.kernels:
             bound, share = kernel.bound(self.peak)
             unit = "GB/s" if bound == "copy" else "GOP/s" if bound == "bytes" else "GFLOP/s"
-            threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+            threads = counted(self.threads, "thread")
             yield (
                 f"measured: {kernel.duration_ns:.0f} ns by {kernel.name} on {threads},"
                 f" {100 * share:.0f} % of the roofline ({bound}, {self.peak[bound]:.0f} {unit})"
@@ -122,5 +124,5 @@ def measure_node(
         )
         for number, info in sorted(infos.items())
     ]  # fmt: skip
-    count = session._engine.executable.team.threads
+    count = inspect(session).threads
     return NodeTimes(found, chosen.told(), count, peaks(count))

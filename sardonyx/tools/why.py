@@ -91,6 +91,7 @@ def _lines(
     yield from (f"choice: {text}" for text in plan.work.choices_of(item))
     yield from (f"candidate: {text}" for text in plan.work.candidates_of(item, known))
     yield from (f"pass: {text}" for text in plan.work.passes_of(item))
+    yield from (f"apart: {text}" for text in plan.work.apart_of(item))
     yield from (f"layout: {text}" for text in plan.work.layouts_of(item))
     if item.made and not on_device:  # costs are of the processor's threads
         yield f"expected: {_expected(plan, item, known)}"

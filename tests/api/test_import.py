@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Modules that a program pays for only once it makes a session.
 HEAVY = (
     "llvmlite", "onnx", "torch", "PIL", "importlib.metadata", "difflib", "json", "mmap",
+    "pathlib", "urllib.parse", "sardonyx.api.generation", "sardonyx.api.inspection",
     "sardonyx.tensor", "sardonyx.ir", "sardonyx.ops", "sardonyx.loader", "sardonyx.passes",
     "sardonyx.plan", "sardonyx.kernel", "sardonyx.selection", "sardonyx.llvm", "sardonyx.cpu",
     "sardonyx.compiler.drive", "sardonyx.runtime.executable",
@@ -24,3 +25,22 @@ print(sorted(set({HEAVY!r}) & (set(sys.modules) - before)))"
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_loaded_later_is_there() -> None:
+    code = """import sys, sardonyx
+print("generate" in dir(sardonyx), "generate" in vars(sardonyx), end=" ")
+found = sardonyx.generate
+print(found is sardonyx.generate is vars(sardonyx)["generate"], end=" ")
+from sardonyx import Generation
+from sardonyx.api.generation import generate
+print(generate.Generation is Generation, sorted(set(sardonyx.__all__) - set(dir(sardonyx))))
+try:
+    sardonyx.generates
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True False True True []\nThere is no 'generates' in this module\n"

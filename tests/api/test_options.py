@@ -12,6 +12,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.api import thread_pool
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors, notes
 from tests.api import models
 
@@ -71,22 +72,22 @@ def test_wrong_values(name: str, value: Any) -> None:
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions share threads all, or none of them: what onnxruntime refuses is refused."""
     monkeypatch.setattr(thread_pool, "_shared_sizes", None)
-    assert make(intra_op_num_threads=1)._engine.executable.team.threads == 1
-    assert make(intra_op_num_threads=3)._engine.executable.team.threads == 3
+    assert inspect(make(intra_op_num_threads=1)).threads == 1
+    assert inspect(make(intra_op_num_threads=3)).threads == 3
     with pytest.raises(errors.Fail, match="there is no global thread pool"):
         make(use_per_session_threads=False)
     with pytest.raises(errors.InvalidArgument):
         ort.set_global_thread_pool_sizes(-1)
     ort.set_global_thread_pool_sizes(2, 0)
     shared = make(use_per_session_threads=False, intra_op_num_threads=1)
-    assert shared._engine.executable.team.threads == 2
+    assert inspect(shared).threads == 2
     for given in ({}, {"use_per_session_threads": True}, {"intra_op_num_threads": 2}):
         with pytest.raises(errors.Fail, match="must be False when using a global thread pool"):
             make(**given)
     with pytest.raises(errors.Fail, match="have already been created, cannot replace them"):
         ort.set_global_thread_pool_sizes(3, 0)
-    assert make(use_per_session_threads=False)._engine.executable.team.threads == 2
-    assert ort.load(two_steps())._engine.executable.team.threads == 2
+    assert inspect(make(use_per_session_threads=False)).threads == 2
+    assert inspect(ort.load(two_steps())).threads == 2
 
 
 def two_steps() -> bytes:
@@ -105,16 +106,16 @@ def test_memory_is_given_back() -> None:
     x = {"x": np.ones((64, 4), np.float32)}
     held = ort.InferenceSession(two_steps())
     held.run(None, x)
-    assert held._engine.executable.frames.arena_bytes > 0
+    assert held.memory()["intermediate_bytes"] > 0
     options = ort.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     held.run(None, x, options)
-    assert held._engine.executable.frames.arena_bytes == 0
+    assert held.memory()["intermediate_bytes"] == 0
     settings = ort.SessionOptions()
     settings.enable_cpu_mem_arena = False
     spare = ort.InferenceSession(two_steps(), settings)
     spare.run(None, x)
-    assert spare._engine.executable.frames.arena_bytes == 0
+    assert spare.memory()["intermediate_bytes"] == 0
     with pytest.raises(errors.InvalidArgument, match="npu:0"):
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "npu:0")
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "gpu:0")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from tests.api import models
 from tests.support.tolerances import is_near
@@ -48,13 +49,13 @@ def test_feeding_them(session: Any, names: tuple[str, ...]) -> None:
 
 def test_each_set_is_one_plan() -> None:
     made = ort.InferenceSession(models.scaled())
-    assert not made._engine.variants
+    assert not inspect(made).variants
     for _ in range(3):
         made.run(None, {"x": X, "w": OTHERS["w"]})
         made.run(None, {"x": X})
-    assert list(made._engine.variants) == ["feeds of w"]
-    plain = [b.kind for b in made._engine.executable.plan.buffers].count("constant")
-    fed = made._engine.variants["feeds of w"].executable.plan
+    assert list(inspect(made).variants) == ["feeds of w"]
+    plain = [b.kind for b in inspect(made).plan.buffers].count("constant")
+    fed = inspect(made).variants["feeds of w"].plan
     assert [b.kind for b in fed.buffers].count("input") == 2
     assert plain >= 1
 

@@ -14,6 +14,7 @@ import sardonyx
 from sardonyx.api import load
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
+from sardonyx.cpu.executable import CpuExecutable
 from tests.support.session import model_of
 
 _TEXT = """g (float[N,3] x, float[3,2] w) => (float[N,2] y, float[N] total)
@@ -103,7 +104,7 @@ def test_warmup_gives_up_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(load, "_SEARCH_SECONDS", 0.05)
-    monkeypatch.setattr(type(session._engine.executable), "is_settling", True)
+    monkeypatch.setattr(CpuExecutable, "is_settling", True)
     assert session.warmup(_FEEDS) >= 0.05
     assert "still made in the background" in caplog.text
 

@@ -13,6 +13,7 @@ import pytest
 
 import sardonyx
 from sardonyx.api import thread_pool
+from sardonyx.api.inspection import inspect
 from sardonyx.api.thread_pool import setup_setting
 from sardonyx.base import errors
 from sardonyx.native.layout import POOL
@@ -122,9 +123,7 @@ def test_affinities_are_kept() -> None:
     given.add_session_config_entry("session.intra_op_thread_affinities", text)
     session = sardonyx.InferenceSession(pickle.loads(pickle.dumps(DATA)), given)
     check(session)
-    workers = session._engine.executable.workers
-    assert workers is not None
-    found = [os.sched_getaffinity(native) for _, native in workers.identities]
+    found = [os.sched_getaffinity(native) for native in inspect(session).worker_ids]
     assert found == [{allowed[0]}, {allowed[0], allowed[-1]}]
     assert sorted(os.sched_getaffinity(0)) == allowed
 

@@ -106,15 +106,15 @@ TEXTS = [
         g1 contraction %y: product_0 in 1 blocks (rows 96, columns 16), shared by 2 groups"""),
     ("twice", "choices", "sm_80", """
         g0 contraction %r: t0 by map_2 in 8 blocks (elements 128, lanes 8), once
-        g0 contraction %r: tiles_1 in 4 warps (thread block: rows 16, columns 64, depth 16), \
+        g0 contraction %r: tiles_1 in 4 subgroups (thread block: rows 16, columns 64, depth 16), \
 shared by 2 groups
-        g0 contraction %r: a library may do matmul of float, activation relu
-        g0 contraction %r: a library may do matmul of float
+        g0 contraction %r: a library may do matmul of float, activation relu, no cost model
+        g0 contraction %r: a library may do matmul of float, no cost model
         g1 contraction %y: t1 by map_2 in 8 blocks (elements 128, lanes 8), once
-        g1 contraction %y: tiles_1 in 4 warps (thread block: rows 16, columns 64, depth 16), \
+        g1 contraction %y: tiles_1 in 4 subgroups (thread block: rows 16, columns 64, depth 16), \
 shared by 2 groups
-        g1 contraction %y: a library may do matmul of float, activation relu
-        g1 contraction %y: a library may do matmul of float"""),
+        g1 contraction %y: a library may do matmul of float, activation relu, no cost model
+        g1 contraction %y: a library may do matmul of float, no cost model"""),
     ("image", "groups", "avx2", """
         g0 contraction %b: float[N,16,16,16]; loops N,16,16,16; sum over 3,3,3  # Conv_0 Relu_1
         g1 contraction %c: float[N,16,16,16]; loops N,16,16,16; sum over 16  # Conv_2
@@ -139,7 +139,7 @@ strides 4096,1,256,16
         g0 attention %y: attention_0 in 2 blocks (queries 96, keys at once 16), \
 for this group alone"""),
     ("attention", "choices", "sm_90", """
-        g0 attention %y: attention_0 in 8 warps (thread block: queries 64, keys at once 32), \
+        g0 attention %y: attention_0 in 8 subgroups (thread block: queries 64, keys at once 32), \
 for this group alone
         g0 attention %y: no library does it: attention of float"""),
     ("branch", "tensors", "avx2", """
@@ -225,8 +225,8 @@ of bytes
     ("attention", "sm_90", """
         not library: attention of float
         not attention of any number of queries: thread blocks take sizes as they are
-        taken tiles of thread blocks
-        not blocks of queries: tiles of thread blocks comes first""",
+        taken tiles of thread blocks, no cost model
+        not blocks of queries, no cost model: tiles of thread blocks comes first""",
     ),
     ("best", "sse", """
         taken loops of its own, 48*N ns"""),

@@ -16,9 +16,15 @@ _MISSING = cuda_is_missing()
 
 
 @pytest.fixture(autouse=True)
-def _runs_wait_for_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests look at what libraries did in first runs, however slow the machine is."""
-    monkeypatch.setattr(cublaslt, "_TRIED_SECONDS", float("inf"))
+def _runs_wait_for_products() -> Iterator[None]:
+    """Tests look at what libraries did in first runs, however slow the machine is.
+
+    The patch is its own: `monkeypatch` would be made before a test's driver then, undone after it,
+    and put back what the driver had put in place.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cublaslt, "_TRIED_SECONDS", float("inf"))
+        yield
 
 
 @pytest.fixture

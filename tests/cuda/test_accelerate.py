@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
@@ -372,7 +373,6 @@ def test_libraries_of_the_device(name: str, options: dict[str, str]) -> None:
     model = model_of(text, weights, opset=17).SerializeToString()
     here = sardonyx.InferenceSession(model)
     session = sardonyx.InferenceSession(model, providers=[("CUDAExecutionProvider", options)])
-    executable: Any = session._engine.executable
     names = [x.name for x in here.get_inputs()]
     half = "half" in name
     for _ in range(4):
@@ -383,10 +383,10 @@ def test_libraries_of_the_device(name: str, options: dict[str, str]) -> None:
         scale = max(2.0, float(np.abs(expected).max()) / 2)
         np.testing.assert_allclose(found, expected, rtol=row.rtol, atol=scale * row.atol())
         deadline = time.monotonic() + 60
-        while executable.parts.state.libraries.pending and time.monotonic() < deadline:
+        while inspect(session).libraries.pending and time.monotonic() < deadline:
             time.sleep(0.01)
-    planned = [c.library.function for c in executable.plan.calls if c.library is not None]
+    planned = [c.library.function for c in inspect(session).plan.calls if c.library is not None]
     assert sorted(planned) == calls
     # Without tensor cores cuDNN has few convolutions; of groups the faster of two does the work.
     if not options and "groups" not in name:
-        assert not executable.parts.libraries.undone, executable.report().remarks
+        assert not inspect(session).libraries.undone, session.explain()

@@ -17,6 +17,7 @@ from sardonyx.cuda.run.replaying import Replay
 from sardonyx.runtime.cancel import CancelFlag
 from sardonyx.runtime.storage import OutputPlacement
 from tests.support.fake_driver import FakeDriver
+from tests.support.inside import executable_of
 from tests.support.session import model_of
 
 _SUM = "g (float[N] x, float[1] w) => (float[N] y) { a = Mul(x, w) y = Add(a, x) }"
@@ -104,9 +105,9 @@ def test_a_loop_after_one_that_was_cancelled_and_forgotten(
     feeds = {"x": _value(_ones()), "n": _value(np.array(_TRIPS))}
     for _ in range(3):
         session.run_with_ort_values(None, feeds)
-    engine: Any = session._engine.executable
-    cancel, wanted = CancelFlag(), OutputPlacement([engine.facts.memory_kind], waits=False)
-    started = engine.start([x._array for x in feeds.values()], wanted, cancel)
+    executable = executable_of(session)
+    cancel, wanted = CancelFlag(), OutputPlacement([executable.facts.memory_kind], waits=False)
+    started = executable.start([x._array for x in feeds.values()], wanted, cancel)
     cancel.set()
     while not started.is_over and is_over:
         pass
@@ -124,7 +125,7 @@ def test_graphs_are_released_in_the_middle_of_a_run(
     rewrite, asked = Replay.rewrite, []
 
     def released(self: Replay) -> bool:
-        asked.append(session._engine.executable.release_graphs(0))
+        asked.append(session.release_captured_graph(0))
         return rewrite(self)
 
     monkeypatch.setattr(Replay, "rewrite", released)

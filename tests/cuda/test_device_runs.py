@@ -411,7 +411,7 @@ def test_chains_of_runs_that_are_left(gpu: FakeDriver | None, streams: int) -> N
         queue = queues[step % streams]
         (value,) = session.run_with_ort_values(None, feeds, _left(), stream=queue)
     assert np.array_equal(value.numpy(), one * (1 + sum(range(20))))
-    assert len(session._engine.executable.frames.held) <= streams + 1
+    assert session.memory()["frames"] <= streams + 1
 
 
 def test_results_that_are_let_go_of_are_not_overwritten_early(gpu: FakeDriver | None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.runtime.explain import explain
 from tests.cuda.test_accelerate import _engines, fake, on_a_device
 from tests.support.fake_driver import FakeDriver
@@ -257,7 +258,6 @@ def test_libraries_of_the_device(name: str, dtype: str) -> None:
     model = model_of(text, held, opset=23).SerializeToString()
     here = sardonyx.InferenceSession(model)
     session = sardonyx.InferenceSession(model, providers=["CUDAExecutionProvider"])
-    executable: Any = session._engine.executable
     names = [x.name for x in here.get_inputs()]
     like = "half: some roundings" if dtype == "float16" else "bfloat16: attention"
     for _ in range(4):
@@ -266,7 +266,7 @@ def test_libraries_of_the_device(name: str, dtype: str) -> None:
         found, expected = session.run(None, given)[0], here.run(None, given)[0]
         assert_near(found.astype(np.float32), expected.astype(np.float32), like)
         deadline = time.monotonic() + 60
-        while executable.parts.state.libraries.pending and time.monotonic() < deadline:
+        while inspect(session).libraries.pending and time.monotonic() < deadline:
             time.sleep(0.01)
-    planned = [c.library.function for c in executable.plan.calls if c.library is not None]
+    planned = [c.library.function for c in inspect(session).plan.calls if c.library is not None]
     assert planned == ["attention"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from sardonyx.cuda.driver.stream import Stream as Queue
 from sardonyx.cuda.interop import lending
 from sardonyx.cuda.libraries.libraries import CallPlace, Libraries
 from sardonyx.plan.plan import LibraryCall
-from sardonyx.runtime.cancel import CancelFlag
 from tests.cuda.test_device_runs import (
     _ADD,
     _TAKE,
@@ -82,9 +82,9 @@ def test_a_fault_is_not_given_back_with_its_frame(lazy: FakeDriver) -> None:
     session.run_with_ort_values(None, feeds, _left())
     session.trim()
     with pytest.raises(errors.RuntimeException, match="index 9 is out of range"):
-        session._engine.settle()
+        session.io_binding().synchronize_outputs()
     session.trim()
-    assert len(session._engine.executable.frames) == 0
+    assert session.memory()["frames"] == 0
 
 
 def test_a_run_hears_of_its_own_fault(lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_run_hears_of_its_own_fault(lazy: FakeDriver, monkeypatch: pytest.Monk
 
     def waits(self: Queue) -> None:
         wait(self)
-        session._engine.settle()
+        session.io_binding().synchronize_outputs()
 
     monkeypatch.setattr(Queue, "synchronize", waits)
     with pytest.raises(errors.RuntimeException, match="index 9 is out of range") as caught:
@@ -173,16 +173,15 @@ def test_a_capture_that_something_spoilt_is_tried_again(lazy: FakeDriver) -> Non
 def test_a_run_that_took_too_long_says_so(
     lazy: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session, flag = _session(_ADD), CancelFlag()
-    wait = Queue.synchronize
+    session, wait = _session(_ADD), Queue.synchronize
 
     def waits(self: Queue) -> None:
         wait(self)
-        flag.set_for_time(1.0)
+        time.sleep(0.3)
 
     monkeypatch.setattr(Queue, "synchronize", waits)
     with pytest.raises(errors.TimedOut):
-        session._engine.run([_ONE, _ONE], flag)
+        session.run(None, {"x": _ONE, "w": _ONE}, timeout=0.2)
     monkeypatch.undo()
     assert np.array_equal(session.run(None, {"x": _ONE, "w": _ONE})[0], _ONE * 2)
 

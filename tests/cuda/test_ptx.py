@@ -21,7 +21,7 @@ from sardonyx.llvm.ptx import LEVEL, emit_ptx, ptx_target, texts_for_ptx
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
-from sardonyx.runtime.device_control_flow import turns_of
+from sardonyx.runtime.device_control_flow import control_programs
 from sardonyx.workers.children import Children
 from tests.engine import networks
 from tests.support.ptxas import ARCHITECTURES, assemble, with_ptxas
@@ -146,7 +146,7 @@ def test_turns_set_conditions(architecture: str) -> None:
     optimise(graph)
     target = ptx_target(architecture)
     compiled, _ = compile_lowered(graph, lower(graph), target)
-    controls = turns_of(compiled.main)
+    controls = control_programs(compiled.main)
     text = emit_ptx([*compiled.programs(), *controls], target)
     assert all(f".entry {turn.name}(" in text for turn in controls)
     assert text.count(".extern .func cudaGraphSetConditional") == 1

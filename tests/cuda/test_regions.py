@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from tests.support.fake_driver import FakeDriver
 from tests.support.session import model_of
@@ -112,10 +113,10 @@ def test_parts_give_what_the_processor_gives(gpu: FakeDriver | None, name: str) 
         other = {**feeds, "c": np.array(False)}
         _check(there.run(None, other), here.run(None, other))
     said = there.explain()
-    assert len(there._engine.regions) == count, said
+    assert len(inspect(there).regions) == count, said
     assert said.count("copied to the device in each call") == count
     assert f"region {count}:" in said
-    left = {n.rpartition("_")[0] for n in sum(there._engine.claims.left.values(), [])}
+    left = {n.rpartition("_")[0] for n in sum(inspect(there).claims.left.values(), [])}
     assert left == on_processor
     assert "on the processor, since they" in said
     assert any("cuda" in name for name in there.memory()["devices"])
@@ -128,9 +129,9 @@ def test_what_is_copied_is_listed(gpu: FakeDriver | None) -> None:
     for _ in range(2):
         session.run(None, feeds)
     said = session.explain()
-    (claim,) = session._engine.claims.made  # type: ignore[union-attr]  # it has claims
+    (claim,) = inspect(session).claims.made  # type: ignore[union-attr]  # it has claims
     assert f"{CUDA}: {len(claim.nodes)} nodes in 2 calls" in said
-    (region,) = session._engine.regions
+    (region,) = inspect(session).regions
     each = sum(
         4 * v.dtype.numpy.itemsize * int(np.prod([d for d in v.shape or () if isinstance(d, int)]))
         for v in (*region.inputs, *region.outputs)
@@ -191,8 +192,8 @@ def test_feeds_that_contradict_names_get_regions_of_their_own(gpu: FakeDriver | 
     for rows in (3, 1):
         feeds = {"x": _grid(3, 8), "z": _grid(rows, 8), "names": _NAMES}
         _check(session.run(None, feeds), here.run(None, feeds))
-    assert len(session._engine.regions) == 1
-    assert [len(e.regions) for e in session._engine.variants.values()] == [1]
+    assert len(inspect(session).regions) == 1
+    assert [len(e.regions) for e in inspect(session).variants.values()] == [1]
 
 
 def test_several_threads_run_one_session(gpu: FakeDriver | None) -> None:

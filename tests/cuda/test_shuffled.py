@@ -100,18 +100,20 @@ class _Libraries:
 
 
 @pytest.fixture
-def shuffled(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShuffledDriver]:
+def shuffled() -> Iterator[ShuffledDriver]:
     if not cuda_is_missing():
         pytest.skip("there is a GPU, whose driver is loaded already")
-    for holder, name in (
-        (staging, "_LEAST_ROW_BYTES"), (row_writer, "_LEAST_ROW_BYTES"),
-        (row_writer, "_LEAST_BYTES"),
-    ):  # fmt: skip
-        monkeypatch.setattr(holder, name, 16)
-    with installed(ShuffledDriver) as driver:
-        assert isinstance(driver, ShuffledDriver)
-        yield driver
-        driver.interrupt = None
+    # What tests patch is put back before the driver goes: `monkeypatch` is theirs alone.
+    with pytest.MonkeyPatch.context() as patch:
+        for holder, name in (
+            (staging, "_LEAST_ROW_BYTES"), (row_writer, "_LEAST_ROW_BYTES"),
+            (row_writer, "_LEAST_BYTES"),
+        ):  # fmt: skip
+            patch.setattr(holder, name, 16)
+        with installed(ShuffledDriver) as driver:
+            assert isinstance(driver, ShuffledDriver)
+            yield driver
+            driver.interrupt = None
 
 
 class _Work:

@@ -1,9 +1,11 @@
-"""The pages about folders name files that exist, and the overview links to each page."""
+"""Pages name files and things that exist; the overview links to each page about folders."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 OVERVIEW = ROOT / "docs/architecture.md"
 PAGES = sorted((ROOT / "docs/architecture").glob("*.md"))
+#: A page of onnxruntime's names, which a command writes.
+_LEFT_OUT = ROOT / "docs/compatibility.md"
+GUIDES = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {_LEFT_OUT, OVERVIEW})
+#: What commands make, and git ignores.
+_MADE = ("build/", "dist/")
 
 _PATH = re.compile(r"`((?:\w+/)+\w+(?:\.py)?)`")
 
@@ -52,6 +59,61 @@ def test_named_things_exist(page: Path) -> None:
         if [w for w in parts if w not in _words(place) and not w.isdigit()]:
             missing.append(name)
     assert missing == []
+
+
+@functools.cache
+def _files() -> list[str]:
+    """Every file that the repository has, from `/` on."""
+    tops = ("sardonyx", "tests", "docs", "examples", "benchmarks", ".ci")
+    paths = [p for top in tops for p in (ROOT / top).rglob("*") if "__pycache__" not in p.parts]
+    return [f"/{p.relative_to(ROOT).as_posix()}" for p in [*paths, *ROOT.iterdir()]]
+
+
+#: A path: with folders, or with the ending of a file.
+_FILE = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?|\w+\.(?:py|md|txt|json|yml|toml)")
+#: A name with its module, or with its class.
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+
+
+def _missing(name: str) -> bool:
+    """Whether a name that stands between backticks is a path, or a dotted name, of nothing."""
+    if "NAME" in name:  # the reader's own
+        return False
+    if _FILE.fullmatch(name):
+        end = f"/{name.strip('/')}"
+        is_path = name.endswith(".py") or name.partition("/")[0] in ("sardonyx", "tests", "docs")
+        return is_path and not name.startswith(_MADE) and not any(f.endswith(end) for f in _files())
+    if not _DOTTED.fullmatch(name) or name.isupper():
+        return False
+    first, *rest = name.removeprefix("sardonyx.").split(".")
+    if first in sys.stdlib_module_names:
+        return not hasattr(importlib.import_module(first), rest[0])
+    if (ROOT / first).is_dir():
+        return not (ROOT / first / f"{rest[0]}.py").is_file()
+    place, parts = _place(".".join((first, *rest)))
+    return any(part not in _words(place) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("selection/table.py", False), ("selection/tables.py", True), ("table.py", False),
+        ("sardonyx/selection/", False), ("tests/selections", True), ("examples.denoise", False),
+        ("examples.noise", True), ("store.cache.Cache", False), ("store.cache.Hoard", True),
+        ("copy.deepcopy", False), ("copy.deeply", True), ("MAJOR.MINOR.PATCH", False),
+        ("float16", False), ("build/site", False), ("sardonyx.plugins.Refused", False),
+        ("SessionOptions.enable_profiling", False), ("SessionOptions.enable_profit", True),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_seen(name: str, missing: bool) -> None:
+    assert _missing(name) == missing
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
+def test_names_in_guides_exist(page: Path) -> None:
+    text = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text("utf-8"))
+    named = set(re.findall(r"`([^`\s]+)`", text))
+    assert sorted(name for name in named if _missing(name)) == []
 
 
 @pytest.mark.parametrize("page", [OVERVIEW, *PAGES], ids=lambda p: p.name)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.documents.prose import ROOT, anchor
+from tests.documents.prose import ROOT, anchor, length, sentences
 
 _, _INDEX, *_RECORDS = re.split(
     r"^## ", (ROOT / "benchmarks/notes.md").read_text("utf-8"), flags=re.MULTILINE
@@ -43,3 +43,12 @@ def test_a_record_has_a_head(title: str) -> None:
 def test_records_are_in_the_order_of_their_dates() -> None:
     dates = [re.findall(r"\*\*Date:\*\* (\S+)", text)[0] for text in RECORDS.values()]
     assert dates == sorted(dates)
+
+
+#: Sentences of more than 30 words, in all records: old ones have some, and there come no more.
+_MOST_LONG = 251
+
+
+def test_no_long_sentence_is_added() -> None:
+    found = [s for text in RECORDS.values() for s in sentences(text) if length(s) > 30]
+    assert len(found) <= _MOST_LONG, "split the sentences of your record"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from tests.support.session import check, model_of
 from tests.support.tolerances import assert_near
 
@@ -101,7 +102,7 @@ def test_scores_that_are_hidden_or_shared(name) -> None:
                 feed[value.name] = _random.standard_normal(dims).astype(kind)
         feeds.append(feed)
     session = check(model, feeds)
-    kernels = [c.kernel for c in session._engine.executable.plan.commands]
+    kernels = inspect(session).kernels
     assert len(kernels) <= 2
     assert kernels[-1].startswith("attention")
 
@@ -116,7 +117,7 @@ def test_scores_that_are_another_attention() -> None:
     feeds = [{"x": np.eye(n, 24, dtype=np.float32) * n} for n in (1, 5, 30)]
     session = check(model_of(text, {"w": weight}), feeds)
     # Weights are packed once for products, but would be in every run for an attention.
-    kernels = [c.kernel for c in session._engine.executable.plan.commands]
+    kernels = inspect(session).kernels
     assert not any(k.startswith("attention") for k in kernels)
 
 
@@ -160,12 +161,12 @@ def test_tokens_that_become_an_image(size):
     shapes = [(n, 36, height, width) for n in (1, 3)]
     feeds = [{"x": _random.standard_normal(s).astype(np.float32)} for s in shapes]
     session = check(model_of(text, opset=18), feeds)
-    kernels = [c.kernel for c in session._engine.executable.plan.commands]
+    kernels = inspect(session).kernels
     assert sum(k.startswith("attention") for k in kernels) == 1, kernels
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s[1] < 6], ids=str)
-def test_few_queries_and_turned_keys(shape):
+def test_few_queries_and_transposed_keys(shape):
     heads, rows, keys, depth, columns = shape
 
     def model(heads, rows, keys, depth, columns):
@@ -236,7 +237,7 @@ def test_scores_times_a_number(name, factor):
     for tensor, place, value in changes:
         feeds[tensor][place] = value
     session = sardonyx.InferenceSession(_scaled(factor, masked).SerializeToString())
-    assert [c.kernel for c in session._engine.record.plan.commands] == ["attention_0"]
+    assert inspect(session).kernels == ["attention_0"]
     with np.errstate(all="ignore"):
         q, k, v, m = (feeds[n].astype(np.float64) for n in "qkvm")
         scores = np.float64(np.float32(factor)) * (q @ k.swapaxes(1, 2)) + masked * m

@@ -9,8 +9,10 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base.errors import InvalidArgument
 from sardonyx.plan.steps import Together
+from tests.support.inside import executable_of
 from tests.support.session import model_of
 
 #: About graphs and plans, which no target changes.
@@ -78,12 +80,12 @@ def _session(model: onnx.ModelProto, parallel: bool, **settings: int) -> Any:
 
 
 def _steps(session: Any) -> list[int]:
-    commands = session._engine.executable.plan.commands
+    commands = inspect(session).plan.commands
     return [len(c.parts) for c in commands if isinstance(c, Together)]
 
 
 def _walked(session: Any) -> bool:
-    with session._engine.executable.frames.lease() as frame:
+    with executable_of(session).frames.lease() as frame:
         return bool(frame.table("positions").any())
 
 
@@ -143,7 +145,7 @@ def test_blocks_of_any_base(base: str) -> None:
     options.intra_op_num_threads = 2
     options.add_session_config_entry("session.dynamic_block_base", base)
     session = sardonyx.InferenceSession(model.SerializeToString(), options)
-    assert session._engine.executable.team.share == (int(base) or 2)
+    assert inspect(session).share == (int(base) or 2)
     plain = _session(model, False)
     fed = _images(2, 20)
     np.testing.assert_array_equal(session.run(None, fed)[0], plain.run(None, fed)[0])

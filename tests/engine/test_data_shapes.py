@@ -229,8 +229,8 @@ def test_nothing_is_compiled_for_a_new_size_and_memory_stays():
     text = CASES["what is there"][0]
     session = sardonyx.InferenceSession(model_of(f"g {text}").SerializeToString())
     session.run(None, {"x": _holes(200, 200)})
-    compiled, held = compile.COUNTS["modules"], session._engine.executable.frames.arena_bytes
+    compiled, held = compile.COUNTS["modules"], session.memory()["intermediate_bytes"]
     for _ in range(200):
         session.run(None, {"x": _holes(*_random.integers(0, 150, 2))})
     assert compile.COUNTS["modules"] == compiled
-    assert session._engine.executable.frames.arena_bytes == held
+    assert session.memory()["intermediate_bytes"] == held

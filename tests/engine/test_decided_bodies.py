@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors, knobs
 from tests.support.session import model_of
 
@@ -260,7 +261,7 @@ def session_for(
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:
     session = session_for(name)
-    assert list(session._engine.variants) == CASES[name][-1]
+    assert list(inspect(session).variants) == CASES[name][-1]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,7 @@ def test_a_list_that_never_changes_is_one_list() -> None:
     feed = {**feeds[0], "n": np.array(20)}
     (y,) = session.run(None, feed)
     np.testing.assert_array_equal(y, 2.0**20 * X.reshape(2, 3, 4))
-    plans = session._engine.variants["20 iterations of Loop_0"].variants
+    plans = inspect(session).variants["20 iterations of Loop_0"].variants
     assert list(plans) == ["the values f_1", "f_1 of length 3"]
 
 

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors, knobs
 from sardonyx.compiler import ranks
 from tests.support.session import model_of
@@ -199,7 +200,7 @@ def test_values(name: str) -> None:
             assert mine.shape == np.shape(theirs)
             assert mine.dtype == np.asarray(theirs).dtype
             np.testing.assert_array_equal(mine, theirs)
-    assert list(session._engine.variants) == plans
+    assert list(inspect(session).variants) == plans
 
 
 def test_an_empty_sequence() -> None:

@@ -68,7 +68,7 @@ def test_doubles() -> None:
     _check(model_of(text, {"w": w}), {"x": x}, x @ w, 5000)
 
 
-def test_results_that_are_turned() -> None:
+def test_results_that_are_transposed() -> None:
     """Columns become planes: squares of sums are turned before they are stored."""
     text = """g (float[40, 5000] x) => (float[32, 40] y) {
         a = MatMul(x, w) b = Relu(a) y = Transpose<perm = [1, 0]>(b)

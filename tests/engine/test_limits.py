@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base.errors import (
     Fail,
     InvalidArgument,
@@ -120,12 +121,11 @@ def test_far_more_than_the_machine_has_is_not_asked_for() -> None:
 
 def test_memory_is_counted_down_again() -> None:
     session = session_of(CHAIN, memory_limit_bytes=64 * MIB)
-    budget = session._engine.executable.budget
     for size in (100, 500, 20):
         session.run(None, {"x": floats(size)})
-    assert 0 < budget.held_bytes < 3 * MIB
-    session._engine.trim()
-    assert budget.held_bytes == 0
+    assert 0 < session.memory()["held_bytes"] < 3 * MIB
+    session.trim()
+    assert session.memory()["held_bytes"] == 0
 
 
 def test_threads_go_without_memory_of_their_own_rather_than_beyond_the_limit() -> None:
@@ -133,9 +133,9 @@ def test_threads_go_without_memory_of_their_own_rather_than_beyond_the_limit() -
     x = {"x": np.random.default_rng(0).random((7, 1 << 17), np.float32)}
     free = session_of(text)
     want = free.run(None, x)[0]
-    frame = free._engine.executable.frames.held[0]
-    assert frame.scratch.capacity_bytes > 1000
-    tight = session_of(text, memory_limit_bytes=free._engine.executable.budget.held_bytes + 1000)
+    held = inspect(free)
+    assert held.frames[0].scratch_bytes > 1000
+    tight = session_of(text, memory_limit_bytes=held.held_bytes + 1000)
     assert np.array_equal(tight.run(None, x)[0], want)
 
 

@@ -12,10 +12,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base.errors import Fail, RuntimeException
-from sardonyx.cpu.executable import CpuExecutable
 from sardonyx.native.layout import FRAME, JOB, NS_PER_ROUND
 from sardonyx.plan.steps import Together
+from tests.support.inside import executable_of
 from tests.support.session import model_of
 
 _random = np.random.default_rng(3)
@@ -25,10 +26,6 @@ def _session(model: onnx.ModelProto, threads: int) -> sardonyx.InferenceSession:
     options = sardonyx.SessionOptions()
     options.intra_op_num_threads = threads
     return sardonyx.InferenceSession(model.SerializeToString(), options)
-
-
-def _executable(session: Any) -> CpuExecutable:
-    return session._engine.executable
 
 
 def _recurrent(op_type: str, gates: int, hidden: int, width: int) -> onnx.ModelProto:
@@ -62,7 +59,7 @@ def _recurrent(op_type: str, gates: int, hidden: int, width: int) -> onnx.ModelP
 
 def _walked(session: Any) -> bool:
     """Whether parts of the last run were walked: their positions are where they ended."""
-    executable = _executable(session)
+    executable = executable_of(session)
     with executable.frames.lease() as frame:
         return bool(frame.table("positions").any())
 
@@ -71,7 +68,7 @@ def _walked(session: Any) -> bool:
 def test_directions_side_by_side_give_the_same_bits(op_type: str, gates: int) -> None:
     model = _recurrent(op_type, gates, 96, 24)
     alone, both = _session(model, 1), _session(model, 2)
-    steps = [c for c in _executable(both).plan.commands if isinstance(c, Together)]
+    steps = [c for c in inspect(both).plan.commands if isinstance(c, Together)]
     assert [len(step.parts) for step in steps] == [2, 2]
     for length, batch in ((150, 2), (1, 1), (60, 7), (150, 2)):
         x = _random.standard_normal((length, batch, 24)).astype(np.float32)
@@ -85,7 +82,7 @@ def test_a_walk_that_returns_to_python_goes_on_where_it_was() -> None:
     model = _recurrent("RNN", 1, 2, 1)
     alone, both = _session(model, 1), _session(model, 2)
     returns = []
-    runs = _executable(both).launcher.runs
+    runs = executable_of(both).launcher.runs
     native = runs.execute
 
     def counting(frame: int, items: int, pool: int) -> int:
@@ -159,7 +156,7 @@ def test_kernels_that_are_long_are_shared() -> None:
     both, feeds = _session(_loops(), 2), _feeds(300, 300)
     first = both.run(None, feeds)
     assert _walked(both)
-    with _executable(both).frames.lease() as frame:
+    with executable_of(both).frames.lease() as frame:
         frame.table("positions")[:] = 0
         frame.table("jobs").reshape(-1, JOB.words)[:, JOB["cost"]] = NS_PER_ROUND
     for mine, theirs in zip(both.run(None, feeds), first, strict=True):
@@ -174,7 +171,7 @@ def test_a_walk_can_be_cancelled() -> None:
     short = both.run(None, {"x": x[:100]})
 
     def stop() -> None:
-        executable = _executable(both)
+        executable = executable_of(both)
         for _ in range(2000):
             if any(f.words[FRAME["together"]] for f in list(executable.frames.held)):
                 break

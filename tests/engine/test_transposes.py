@@ -1,4 +1,4 @@
-"""Transpositions, and maps of what lies along another axis: squares turned in registers."""
+"""Transpositions, and maps of what lies along another axis: squares transposed in registers."""
 
 from __future__ import annotations
 

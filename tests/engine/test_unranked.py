@@ -14,6 +14,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
@@ -119,7 +120,7 @@ def test_the_face() -> None:
     session.run(None, {"x": of(2, 3)})
     session.run(None, {"x": of(4)})
     session.run(None, {"x": of(5)})
-    assert list(session._engine.variants) == ["x of rank 2", "x of rank 1"]
+    assert list(inspect(session).variants) == ["x of rank 2", "x of rank 1"]
     assert "another plan, for x of rank 2:" in session.explain()
 
 
@@ -152,7 +153,7 @@ def test_the_cache_has_every_plan(tmp_path: Path) -> None:
     second = sardonyx.InferenceSession(path)
     assert "from cache" in second.timings
     assert np.array_equal(second.run(None, {"x": x})[0], want)
-    assert "from cache" in second._engine.variants["x of rank 2"].timings
+    assert "from cache" in inspect(second).variants["x of rank 2"].timings
 
 
 def test_plans_are_few() -> None:
@@ -160,7 +161,7 @@ def test_plans_are_few() -> None:
     for rank in range(1, 21):
         x = of(*[1] * (rank - 1), 3)
         assert session.run(None, {"x": x})[0].shape == x.shape
-    assert list(session._engine.variants) == [f"x of rank {k}" for k in range(5, 21)]
+    assert list(inspect(session).variants) == [f"x of rank {k}" for k in range(5, 21)]
     assert session.run(None, {"x": of(3)})[0].shape == (3,)
 
 
@@ -182,7 +183,7 @@ def test_threads_share_a_plan() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(session._engine.variants) == 3
+    assert len(inspect(session).variants) == 3
 
 
 def test_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -203,7 +204,7 @@ def test_ranks_that_the_model_cannot_take() -> None:
             session.run(None, {"x": of(2, 3)})
     with pytest.raises(errors.InvalidArgument, match=r"input x.*type"):
         session.run(None, {"x": np.ones((1, 2, 9))})
-    assert not session._engine.variants
+    assert not inspect(session).variants
     assert session.run(None, {"x": of(1, 2, 9)})[0].shape == (1, 4, 7)
 
 

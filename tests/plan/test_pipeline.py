@@ -107,7 +107,7 @@ CASES: list[tuple[str, onnx.ModelProto, str, bool, str]] = [
     ("swap operands", _convolution(5, 8), "avx2", False, "its 8 columns fill vectors of 8 lanes"),
     ("layouts", _chain(), "avx2", True, "its columns lie side by side"),
     ("layouts", _product(), "avx2", False, "the caller reads it row-major"),
-    ("rings", _loop(512), "avx2", True, "1 of its values lie in rings"),
+    ("rings", _loop(512), "avx2", True, "values that lie in rings: 1"),
     ("rings", _loop(8), "avx2", False, "it carries values of fewer than 1024 bytes each"),
     ("pad input", _convolution(3, 16), "avx2", True, "windows over few channels become long runs"),
     ("pad input", _convolution(16, 16), "avx2", False, "16 channels, more than 7"),

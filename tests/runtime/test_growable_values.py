@@ -9,7 +9,7 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.base.errors import InvalidArgument, OutOfMemory
-from sardonyx.runtime.growable_values import GrownView, new_with_room
+from sardonyx.runtime.growable_values import GrownView, new_growable
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
@@ -42,7 +42,7 @@ def _new(count: int, batch: int = 1) -> Any:
 
 
 def _empty(room: int, batch: int = 1, length: int = 0) -> ort.OrtValue:
-    return ort.OrtValue(new_with_room((batch, 2, length, 4), np.dtype(np.float32), 2, room))
+    return ort.OrtValue(new_growable((batch, 2, length, 4), np.dtype(np.float32), 2, room))
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -21,6 +21,7 @@ import pytest
 import sardonyx
 from sardonyx.base import errors, knobs
 from tests.support import life_cycle
+from tests.support.inside import engine_of
 from tests.support.life_cycle import SUM, X, check, in_child, long_feeds, session
 
 SHORT, LONG, UNRANKED = life_cycle.short(), life_cycle.long(), life_cycle.unranked()
@@ -215,7 +216,7 @@ def test_cycles_are_collected() -> None:
     holder.itself, holder.session = holder, session(SHORT)
     check(holder.session)
     holder.binding, holder.run = holder.session.io_binding(), holder.session.run
-    engine = holder.session._engine
+    engine = engine_of(holder.session)
     gone = [weakref.ref(x) for x in (holder.session, engine, engine.executable, holder.binding)]
     del holder, engine
     gc.collect()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -185,11 +186,19 @@ def test_sessions_share_pools_and_pools_end():
     assert not any(w.is_alive() for w in workers)
 
 
+@contextmanager
+def given(own):
+    """Inside, executables that have not run yet get this pool."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "shared_pool", lambda *_: own)
+        yield
+
+
 def test_a_closed_pool_is_not_used():
-    e = executable(sum_plan(MUCH), threads=2)
-    e.run([feed()])
-    own = pool.Pool(2)
-    e.launcher.use(own)
+    e, own = executable(sum_plan(MUCH), threads=2), pool.Pool(2)
+    with given(own):
+        e.run([feed()])
+    assert e.workers is own
     own.close()
     own.close()
     assert own.closed
@@ -199,11 +208,11 @@ def test_a_closed_pool_is_not_used():
 @pytest.mark.parametrize("threads", [2, 6])
 def test_without_futexes(threads, monkeypatch):
     monkeypatch.setattr(pool, "_SYSTEM_CALLS", {})
-    e = executable(sum_plan(MUCH), threads=threads)
-    own = pool.Pool(threads)
-    e.launcher.use(own)
-    for rows in [70, 1, 0, 200] * 5:
-        np.testing.assert_array_equal(e.run([feed(rows)])[0], 3 * feed(rows))
+    e, own = executable(sum_plan(MUCH), threads=threads), pool.Pool(threads)
+    with given(own):
+        for rows in [70, 1, 0, 200] * 5:
+            np.testing.assert_array_equal(e.run([feed(rows)])[0], 3 * feed(rows))
+    assert e.workers is own
     own.close()
     assert not any(w.is_alive() for w in own._workers)
 
@@ -224,7 +233,6 @@ SEVERAL = pytest.mark.skipif(len(ALLOWED) < 2, reason="one processor leaves noth
 def masks_after_a_run(setup=pool._PLAIN, caller=None):
     """Processors that a worker may use once it was woken; `caller`: those of the run's thread."""
     e, own = executable(sum_plan(MUCH), threads=2), pool.Pool(2, setup)
-    e.launcher.use(own)
     until = time.monotonic() + 30
     while not own._words[pool.POOL["sleepers"]] and time.monotonic() < until:
         time.sleep(0.001)
@@ -234,9 +242,11 @@ def masks_after_a_run(setup=pool._PLAIN, caller=None):
             os.sched_setaffinity(0, caller)
         np.testing.assert_array_equal(e.run([feed()])[0], 3 * feed())
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    with given(own):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    assert e.workers is own
     found = [os.sched_getaffinity(native) for _, native in own.identities]
     own.close()
     return found

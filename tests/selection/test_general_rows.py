@@ -148,7 +148,7 @@ def test_maps_and_means_of_other_sizes_share_kernels(name, target):
 
 
 def test_maps_of_elements_that_lie_apart_keep_their_form():
-    """Squares of an image whose channels come first are turned in registers."""
+    """Squares of an image whose channels come first are transposed in registers."""
     made = model_of(
         "g (float[2, 128, 8, 8] a, float[2, 8, 8, 128] b, float[2, 256, 16, 4] c, "
         "float[2, 16, 4, 256] d) => (float[n, h, w, k] y, float[n, i, j, l] z) { "

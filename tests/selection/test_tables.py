@@ -163,7 +163,7 @@ CASES: list[tuple[Any, str, Any, str, dict[str, Any], str]] = [
     (KERNELS, "integers in matrices", _integers(), "amx", {}, ""),
     (KERNELS, "integers in matrices", _integers(), "avx2", {}, "no registers for matrices"),
     (KERNELS, "integers in matrices", _integers(rows=1), "amx", {},
-     "1 rows, no more than 4: vectors are as fast"),
+     "1 row, no more than 4: vectors are as fast"),
     (KERNELS, "integers in matrices", _integers(zero=3), "amx", {},
      "the zero points of its right factor differ from 0"),
     (KERNELS, "integers", _integers(), "avx2", {}, ""),
@@ -273,7 +273,12 @@ def test_costs_are_told_where_they_are_known() -> None:
     assert isinstance(winograd, int)
     assert isinstance(product, int)
     assert winograd < product
-    assert noted(_product(), "sm_80").candidates("n")["tiles of thread blocks"].cost is None
+    tiles = noted(_product(), "sm_80").candidates("n")["tiles of thread blocks"]
+    assert (tiles.cost, tiles.is_possible) == (4225, True)  # cycles of the device
+    apart = noted(_product(), "sm_80").candidates("n")["kernel of its own"]
+    assert (apart.cost, apart.is_possible) == (None, True)
+    unknown = noted(_product(rows="N"), "sm_80").candidates("n")["tiles of thread blocks"]
+    assert unknown.cost is None
 
 
 # -- the walk ---------------------------------------------------------------------------------

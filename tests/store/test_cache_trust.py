@@ -394,7 +394,7 @@ def test_too_many_open_files_for_the_source(monkeypatch):
         raise OSError(errno.EMFILE, "Too many open files", "sardonyx/runtime")
 
     monkeypatch.setattr(cache_module.os, "scandir", refuse)
-    cache_module._engine.cache_clear()
+    cache_module._source_digest.cache_clear()
     with pytest.raises(Fail, match="own files cannot be read.*Raise the limit of open files"):
         create_engine(MODEL)
     monkeypatch.undo()

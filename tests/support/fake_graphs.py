@@ -35,7 +35,7 @@ class FakeGraphs:
         uncapturable: Calls that fail while a stream is captured.
         mode: What the stream that is captured now was begun in.
         is_broken: Whether something happened that the capture does not survive.
-        passes: How often conditional nodes did a graph of theirs.
+        rounds: How often conditional nodes did a graph of theirs.
     """
 
     queues: dict[int, list[Callable[[], None]]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class FakeGraphs:
     uncapturable: set[str] = field(default_factory=set)
     mode: int = 1
     is_broken: bool = False
-    passes: int = 0
+    rounds: int = 0
 
     def __post_init__(self) -> None:
         #: Graphs of conditional nodes; conditions, whose names are addresses of their values; and
@@ -181,7 +181,7 @@ class FakeGraphs:
             while True:
                 side = 0 if value.value else 1
                 if side < len(bodies):
-                    self.passes += 1
+                    self.rounds += 1
                     for inner in bodies[side]:
                         inner()
                 if not (is_loop and value.value):

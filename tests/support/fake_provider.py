@@ -21,10 +21,10 @@ from sardonyx.cuda.libraries.cublaslt import CublasLt
 from sardonyx.cuda.libraries.cudnn import Cudnn
 from sardonyx.cuda.memory import arena, arenas, values
 from sardonyx.cuda.run import captured, launching
-from sardonyx.cuda.run.device_state import CudaRunSettings
+from sardonyx.cuda.run.device_state import CudaRunSettings, DevicePlan
 from sardonyx.cuda.run.executable import CudaExecutable, cuda_executable
 from sardonyx.link.executable_memory import load_blob
-from sardonyx.runtime.device_control_flow import turns_of
+from sardonyx.runtime.device_control_flow import control_programs
 from sardonyx.runtime.provider import Generated
 from sardonyx.targets.target import host_target
 from tests.support.fake_driver import FakeDriver
@@ -66,7 +66,7 @@ class FakeProvider(provider.CudaProvider):
         with compiling:
             from sardonyx.link.blob import build
             from sardonyx.llvm.module import emit_module
-        turns = turns_of(compiled.main)
+        turns = control_programs(compiled.main)
         programs = [*compiled.programs(), *turns]
         code = load_blob(build(emit_module(programs, self.target), self.target))
         for program in turns:
@@ -93,7 +93,7 @@ class FakeProvider(provider.CudaProvider):
             **self.options,
         }
         settings = CudaRunSettings(self.device, budget, **given)
-        return cuda_executable(plan, code, constants, settings)
+        return cuda_executable(DevicePlan(plan, code, constants, settings))
 
 
 def _wait_for_the_background() -> None:

@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from sardonyx.cli.main import main
 from sardonyx.runtime.explain import estimated_shares
@@ -214,7 +215,7 @@ def test_shares_are_parts_of_a_whole(text: str, feeds: dict[str, Any]) -> None:
     x = np.ones(9 if text is _UNTAKEN else (9, 4), np.float32)
     if feeds.get("m", np.array(0)) < 9:
         session.run(None, {"x": x, **feeds})
-    plan, known = session._engine.executable.plan, session._engine.executable.frames.sizes
+    plan, known = inspect(session).plan, inspect(session).sizes
     shares = [s for s in estimated_shares(plan, known).values() if s is not None]
     assert all(0 <= s <= 1 for s in shares)
     assert not shares or sum(shares) == pytest.approx(1)

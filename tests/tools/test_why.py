@@ -55,6 +55,8 @@ g1 contraction %y: float[N,8]; loops N,8; sum over 8
   fused with: sum end
   choice: t0 by copy_2 in 1 blocks (elements 4096, lanes 8), once
   choice: product_1 in ((N + 95) // 96) blocks (rows 96, columns 8), for this group alone
+  apart: %t of g0 (grown): inline: a product reads it several times, and would compute it anew; \
+group: no sum, reduction or other map takes it in
   layout: %y: float[N,8] of g1, axes 0 1
   layout: t0: float[1,8,8] for g1, made by copy_2 of %t
 """
@@ -74,6 +76,8 @@ node product: MatMul
 g1 contraction %p: float[N,8]; loops N,8; sum over 8
   fused with: no other node
   choice: product_1 in ((N + 95) // 96) blocks (rows 96, columns 8), for this group alone
+  apart: %t of g0 (grown): inline: nothing is fused: what a node gives has memory; \
+group: nothing is fused
   layout: %p: float[N,8] of g1, axes 0 1
   expected: (5*N + ((N + 2) // 3)) ns on one thread, by the cost model; --dim gives sizes"""),
     ("grown", {}, """
@@ -136,13 +140,13 @@ candidate: taken product of any sizes, 384 ns
 candidate: not product of codes in blocks: the target has no instruction for sums of four products \
 of bytes
 candidate: not kernel of its own, 384 ns: product of any sizes comes first
-pass: inplace append did nothing: it does not begin with an input
-pass: inline did nothing: an output, a branch or a loop needs it in memory
+pass: inplace append of %y did nothing: it does not begin with an input
+pass: inline of %y did nothing: an output, a branch or a loop needs it in memory
 pass: group: the map that reads the sum is its epilogue
 pass: attention did nothing: no softmax between two products
 pass: integers did nothing: its factors are not dequantised from 8 bits
 pass: swap operands did nothing: its 8 columns fill vectors of 8 lanes
-pass: layouts did nothing: the caller reads it row-major"""),
+pass: layouts of %y did nothing: the caller reads it row-major"""),
     ("product", {"level": 0}, """
 candidate: not library: the target has no libraries
 candidate: not tiles of thread blocks: the target has no thread blocks
@@ -158,12 +162,12 @@ not set
 candidate:   not winograd: its filters change from run to run
 candidate:   not bfloat16: factors are not rounded: session.allow_bfloat16_products is not set
 candidate:   taken product, (5*N + ((N + 2) // 3)) ns
-pass: inline did nothing: it is a sum, or has loops of its own
+pass: inline of %p did nothing: it is a sum, or has loops of its own
 pass: group did nothing: nothing is fused
 pass: attention did nothing: nothing is fused at this optimisation level
 pass: integers did nothing: nothing is fused at this optimisation level
 pass: swap operands did nothing: nothing is fused at this optimisation level
-pass: layouts did nothing: nothing is fused at this optimisation level
+pass: layouts of %p did nothing: nothing is fused at this optimisation level
 pass: pad input did nothing: its right factor changes from run to run: nothing of it is packed
 pass: lay out image did nothing: its operands were not swapped: the left factor is no constant
 pass: hoist numbers did nothing: its factors are no codes
@@ -178,10 +182,10 @@ candidate:   not rows of any sizes: it reduces nothing
 candidate:   taken kernel of its own, 8 ns
 candidate:     not loops of thread blocks: the target has no thread blocks
 candidate:     taken loops of vectors, 8 ns
-pass: inline did nothing: an output, a branch or a loop needs it in memory
+pass: inline of t1 did nothing: an output, a branch or a loop needs it in memory
 pass: group did nothing: no sum, reduction or other map takes it in
 pass: integers did nothing: nothing in it is dequantised, or rounded to codes
-pass: layouts did nothing: the caller reads it row-major"""),
+pass: layouts of t1 did nothing: the caller reads it row-major"""),
 ]  # fmt: skip
 
 
@@ -192,6 +196,45 @@ def test_candidates_and_passes(node: str, arguments: dict[str, Any], expected: s
     lines = _why(node, **arguments).split("\n")
     kept = [x[2:] for x in lines if x.startswith(("  candidate: ", "  pass: "))]
     assert "\n".join(kept) == expected.strip("\n")
+
+
+#: Each node in a kernel of its own, or several tensors in one.
+CHAIN = model_of(
+    """net (float[4, 8] x, int64 n, bool c) => (float[4, 8] y, float[4, 8] u, float[4, 8] v) {
+    [first] p = MatMul (x, w)
+    [second] q = MatMul (p, w)
+    [soft] y = Softmax (q)
+    [loop] u, v = Loop (n, c, x, x) <body = b
+        (int64 i, bool k, float[4, 8] s, float[4, 8] t)
+        => (bool l, float[4, 8] d, float[4, 8] e)
+        { l = Identity (k) d = MatMul (s, w) e = MatMul (t, w) }>
+    }""",
+    {"w": np.ones((8, 8), np.float32)},
+)
+_SUMS = "inline: it is a sum, or has loops of its own"
+#: Node, target, lines that are printed, and what none begins with.
+LINES_OF: list[tuple[str, str, list[str], str]] = [
+    ("first", "avx2", [], "apart:"),  # it reads what is fed
+    ("second", "avx2", [f"apart: %p of g0 (first): {_SUMS}; group: no epilogue: "], ""),
+    ("soft", "avx2", [f"apart: %q of g1 (second): {_SUMS}; group: no epilogue: "], ""),
+    ("loop", "avx2", ["pass: inline of %u, %v did nothing: it is a sum, or has loops of its own",
+                      "pass: layouts of %u, %v did nothing: the caller reads it row-major"], ""),
+    ("second", "sm_80", ["candidate: taken tiles of thread blocks, 3306 cycles of the device",
+                         "candidate: not kernel of its own, no cost model: tiles of thread blocks"
+                         " comes first",
+                         "choice: a library may do matmul of float, no cost model"], "expected:"),
+    ("soft", "sm_80", ["candidate:   taken loops of thread blocks, no cost model"], "expected:"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "target", "expected", "never"), LINES_OF, ids=[f"{n} {t}" for n, t, *_ in LINES_OF]
+)
+def test_lines(node: str, target: str, expected: list[str], never: str) -> None:
+    lines = [x[2:] for x in _why(node, CHAIN, target=target).split("\n")]
+    for text in expected:
+        assert any(line.startswith(text) for line in lines), (text, lines)
+    assert not never or not [x for x in lines if x.startswith(never)]
 
 
 def test_measured_times(monkeypatch: pytest.MonkeyPatch) -> None:

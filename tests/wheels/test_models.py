@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.api.inspection import inspect
 from sardonyx.base import knobs
 from sardonyx.llvm import compile
 from tests.wheels import prepare, references
@@ -77,9 +78,7 @@ def test_profiles(name: str, tmp_path: Path) -> None:
     events = json.loads(Path(p.save(tmp_path / "p.json")).read_text())
     nodes = [e for e in events if e["cat"] == "Node"]
     runs = [e for e in events if e["name"] == "model_run"]
-    in_plan = {
-        k for k, c in enumerate(session._engine.record.plan.commands) if hasattr(c, "kernel")
-    }
+    in_plan = {k for k, c in enumerate(inspect(session).plan.commands) if hasattr(c, "kernel")}
     done = {int(e["args"]["command"]) for e in nodes if e["args"]["plan"] == "0"}
     assert done <= in_plan
     assert len(done) > 0.4 * len(in_plan)  # one model has a branch for each rate

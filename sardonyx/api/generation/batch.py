@@ -13,7 +13,7 @@ from sardonyx.api.parts import runs_of
 from sardonyx.base import errors
 from sardonyx.base.errors import InvalidArgument, message
 from sardonyx.runtime.declared import ValueInfo
-from sardonyx.runtime.growable_values import new_with_room
+from sardonyx.runtime.growable_values import new_growable
 from sardonyx.runtime.storage import Array
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class Prompts(NamedTuple):
     Attributes:
         tokens: Of each sequence.
         pad: The token that fills up shorter ones.
-        room: How many tokens caches are made for.
+        capacity: How many tokens caches are made for.
     """
 
     tokens: Sequence[Sequence[int]]
     pad: int
-    room: int
+    capacity: int
 
 
 class Step(NamedTuple):
@@ -78,7 +78,7 @@ class Batch:
         run_options: RunOptions | None = None,
     ) -> None:
         self.session, self._decoder, self.run_options = session, decoder, run_options
-        prompts, pad, room = begun
+        prompts, pad, capacity = begun
         self._extra = {name: _as_value(value) for name, value in inputs.items()}
         self._lengths = np.array([len(p) for p in prompts], np.int64)
         width = int(self._lengths.max())
@@ -90,7 +90,7 @@ class Batch:
             self._ids[row, place] = prompt
             self._is_token[row, place] = True
         batch = len(prompts)
-        self._values = {c.info.name: self._empty(c, batch, room) for c in decoder.caches}
+        self._values = {c.info.name: self._empty(c, batch, capacity) for c in decoder.caches}
         self._begun = False
 
     def prompt(self, options: RunOptions | None) -> Array:
@@ -146,14 +146,14 @@ class Batch:
         self._begun = True
         return _at(results[self._decoder.logits].numpy(), places, count)
 
-    def _empty(self, cache: CacheRole, batch: int, room: int) -> OrtValue:
+    def _empty(self, cache: CacheRole, batch: int, capacity: int) -> OrtValue:
         """A cache without a token, on the session's device."""
         shape, kind = self._decoder.cache_shape(cache, batch), cache.info.dtype.numpy
         memory = runs_of(self.session).loaded.kind
         axis = cache.axis
         if axis is not None:
-            make = getattr(memory, "with_room", new_with_room)
-            return OrtValue(make(shape, kind, axis, shape[axis] + room))
+            make = getattr(memory, "growable", new_growable)
+            return OrtValue(make(shape, kind, axis, shape[axis] + capacity))
         # Places that nothing was written to are read, too: what is hidden must still be a number.
         return OrtValue(memory.copy_of(np.zeros(shape, kind)))
 

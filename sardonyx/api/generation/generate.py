@@ -192,10 +192,12 @@ def generate(
         got = repr(max_new_tokens)
         raise InvalidArgument(message(_WHERE, what, expected="0 or more", got=got))
     longest = max(map(len, prompts))
-    if decoder.room is not None:
-        max_new_tokens = min(max_new_tokens, decoder.room - longest + 1)
-        if max_new_tokens <= 0 < longest - decoder.room:
-            what = f"The prompt has {longest} tokens, and the model's cache holds {decoder.room}"
+    if decoder.capacity is not None:
+        max_new_tokens = min(max_new_tokens, decoder.capacity - longest + 1)
+        if max_new_tokens <= 0 < longest - decoder.capacity:
+            what = (
+                f"The prompt has {longest} tokens, and the model's cache holds {decoder.capacity}"
+            )
             raise InvalidArgument(message(_WHERE, what))
     if temperature is None:
         temperature = 1.0 if top_k or top_p < 1 or seed is not None else 0.0

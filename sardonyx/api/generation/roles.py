@@ -64,7 +64,7 @@ class DecoderRole:
         vocabulary: How many tokens there are; None if only a run knows.
         is_grouped: Whether shorter sequences are padded behind, as GroupQueryAttention has it.
         takes_one: Whether a step takes one token, also of a prompt.
-        room: The most tokens that caches of a fixed size hold; None if they grow.
+        capacity: The most tokens that caches of a fixed size hold; None if they grow.
     """
 
     inputs: dict[str, ValueInfo]
@@ -73,7 +73,7 @@ class DecoderRole:
     vocabulary: int | None
     is_grouped: bool
     takes_one: bool
-    room: int | None
+    capacity: int | None
 
     def cache_shape(self, cache: CacheRole, batch: int) -> tuple[int, ...]:
         """The shape of a cache before the first token.
@@ -135,7 +135,7 @@ def understand(session: InferenceSession, given: Collection[str]) -> DecoderRole
     size = outputs[logits].shape[-1]
     return DecoderRole(
         roles, caches, logits, size if isinstance(size, int) else None,
-        "last_places" in roles or _has_grouped(session), tokens[1] == 1, _room(caches),
+        "last_places" in roles or _has_grouped(session), tokens[1] == 1, _capacity(caches),
     )  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def _logits(outputs: Sequence[ValueInfo], taken: set[int]) -> int:
     return fitting[0]
 
 
-def _room(caches: tuple[CacheRole, ...]) -> int | None:
+def _capacity(caches: tuple[CacheRole, ...]) -> int | None:
     """How many tokens caches hold, the shape of which has numbers for all axes behind the batch."""
     fixed = [c.info.shape for c in caches if not c.is_encoder]
     sizes: list[Any] = [s[-2] for s in fixed if all(isinstance(d, int) for d in s[1:])]

@@ -90,7 +90,7 @@ class MemoryBlock(Order):
             arena._freed.append((self._span, self.uses))
 
 
-def room_for(size_bytes: int) -> int:
+def block_bytes(size_bytes: int) -> int:
     """What a block of so many bytes takes."""
     return -(-size_bytes // _ALIGNMENT) * _ALIGNMENT or _ALIGNMENT
 
@@ -149,7 +149,7 @@ class Arena:
         Raises:
             OutOfMemory: The device, or the limit, has no room. The arena is as it was.
         """
-        wanted = room_for(size_bytes)
+        wanted = block_bytes(size_bytes)
         block = self.last_freed(wanted, purpose, stream)
         if block is not None:
             return block
@@ -171,7 +171,7 @@ class Arena:
         """What was let go of last, if it fits: runs like the one before have no more to do.
 
         The arena goes on to count it as used. For the arguments see `allocate`; `wanted` is what
-        `room_for` gives.
+        `block_bytes` gives.
         """
         if self._returned:
             self._take_back()

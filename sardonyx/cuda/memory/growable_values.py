@@ -29,39 +29,39 @@ class GrownArray(CudaArray):
     else.
 
     Args:
-        room: Where it lies.
+        buffer: Where it lies.
         length: How much of it it is.
         memory: Where memory comes from.
     """
 
-    __slots__ = ("_held", "_memory", "_room")
+    __slots__ = ("_held", "_memory", "_buffer")
 
-    def __init__(self, room: GrowableBuffer, length: int, memory: CudaMemory) -> None:
+    def __init__(self, buffer: GrowableBuffer, length: int, memory: CudaMemory) -> None:
         self.device, self.owner, self.producer = memory.device, None, None
-        self.dtype, self.is_read_only, self.is_copy = room.memory.dtype, False, False
+        self.dtype, self.is_read_only, self.is_copy = buffer.memory.dtype, False, False
         self._memory = memory
-        self._room: GrowableBuffer | None = None
-        self.lie_in(room, length)
+        self._buffer: GrowableBuffer | None = None
+        self.lie_in(buffer, length)
 
-    def lie_in(self, room: GrowableBuffer, length: int) -> None:
+    def lie_in(self, buffer: GrowableBuffer, length: int) -> None:
         """Be the first part of a growable buffer."""
-        room.count(1)
-        if self._room is not None:
-            self._room.count(-1)
+        buffer.count(1)
+        if self._buffer is not None:
+            self._buffer.count(-1)
         self._held: CudaArray | None = None
-        self._room = room
-        self.shape = room.shape(length)
+        self._buffer = buffer
+        self.shape = buffer.shape(length)
         self.nbytes = size_of(self.shape, self.dtype)
 
     def __del__(self) -> None:
-        room: GrowableBuffer | None = getattr(self, "_room", None)
-        if room is not None:
-            room.count(-1)
+        buffer: GrowableBuffer | None = getattr(self, "_buffer", None)
+        if buffer is not None:
+            buffer.count(-1)
 
     @property
-    def room(self) -> GrowableBuffer | None:
+    def buffer(self) -> GrowableBuffer | None:
         """Where it lies; None if it has memory of its own."""
-        return self._room
+        return self._buffer
 
     @property
     def address(self) -> int:  # type: ignore[override]  # found when it is asked for
@@ -70,9 +70,9 @@ class GrownArray(CudaArray):
 
     @property
     def extent(self) -> tuple[int, int]:
-        """See `DeviceArray`: of the whole room while it lies in one."""
-        room = self._room
-        whole = self._own() if room is None else room.memory
+        """See `DeviceArray`: of the whole buffer while it lies in one."""
+        buffer = self._buffer
+        whole = self._own() if buffer is None else buffer.memory
         assert isinstance(whole, CudaArray)  # noqa: S101 - growable buffers of a device have no others
         return whole.extent
 
@@ -96,35 +96,35 @@ class GrownArray(CudaArray):
 
     def _dense(self) -> CudaArray:
         """Dense memory with the same contents: its own, the growable buffer's, or a copy."""
-        room = self._room
-        if room is None:
+        buffer = self._buffer
+        if buffer is None:
             return self._own()
-        whole = room.memory
+        whole = buffer.memory
         assert isinstance(whole, CudaArray)  # noqa: S101 - growable buffers of a device have no others
-        is_dense = room.is_dense(self.shape[room.axis])
-        return whole.as_shape(self.shape) if is_dense else self._copied(room)
+        is_dense = buffer.is_dense(self.shape[buffer.axis])
+        return whole.as_shape(self.shape) if is_dense else self._copied(buffer)
 
     def _own(self) -> CudaArray:
-        if self._room is not None:
+        if self._buffer is not None:
             with _LEAVING:
                 self._leave()
         assert self._held is not None  # noqa: S101 - it lies somewhere
         return self._held
 
     def _leave(self) -> None:
-        room = self._room
-        if room is not None:
-            whole, length = room.memory, self.shape[room.axis]
+        buffer = self._buffer
+        if buffer is not None:
+            whole, length = buffer.memory, self.shape[buffer.axis]
             assert isinstance(whole, CudaArray)  # noqa: S101 - growable buffers of a device have no others
-            alone = room.is_dense(length) and room.close(length)
-            self._held = whole.as_shape(self.shape) if alone else self._copied(room)
-            self._room = None
-            room.count(-1)
+            alone = buffer.is_dense(length) and buffer.close(length)
+            self._held = whole.as_shape(self.shape) if alone else self._copied(buffer)
+            self._buffer = None
+            buffer.count(-1)
 
-    def _copied(self, room: GrowableBuffer) -> CudaArray:
+    def _copied(self, buffer: GrowableBuffer) -> CudaArray:
         """A dense copy."""
         made = self._memory.empty(self.shape, self.dtype)
-        copy_part(made, room.memory, self.shape)
+        copy_part(made, buffer.memory, self.shape)
         return made
 
 
@@ -145,36 +145,36 @@ class CudaGrowableBuffers:
     def found(self, value: object) -> GrowableBuffer | None:
         """See `GrowableBuffers.found`."""
         if isinstance(value, GrownArray) and value.device is self._memory.device:
-            return value.room
+            return value.buffer
         return None
 
     def made(self, value: Tensor, axis: int, capacity: int) -> GrowableBuffer:
         """See `GrowableBuffers.made`; the copy is under way."""
         whole = _empty(self._memory, value.shape, value.dtype, axis, capacity)
-        length, room = value.shape[axis], self.found(value)
+        length, buffer = value.shape[axis], self.found(value)
         if length:
-            source = value if room is None else room.memory
+            source = value if buffer is None else buffer.memory
             if not isinstance(source, CudaArray) or source.device is not whole.device:
                 source = self._memory.copy_of(source)
             copy_part(whole, source, value.shape)
         return GrowableBuffer(whole, axis, length)
 
-    def value(self, room: GrowableBuffer, length: int) -> GrownArray:
+    def value(self, buffer: GrowableBuffer, length: int) -> GrownArray:
         """See `GrowableBuffers.value`."""
-        return GrownArray(room, length, self._memory)
+        return GrownArray(buffer, length, self._memory)
 
     def wrapped(self, value: Tensor, axis: int) -> GrownArray:
         """See `GrowableBuffers.wrapped`."""
         length = value.shape[axis]
         return GrownArray(GrowableBuffer(value, axis, length), length, self._memory)
 
-    def extend(self, value: Tensor, room: GrowableBuffer, length: int) -> None:
+    def extend(self, value: Tensor, buffer: GrowableBuffer, length: int) -> None:
         """See `GrowableBuffers.extend`."""
         assert isinstance(value, GrownArray)  # noqa: S101 - no other feed is a target, too
-        value.lie_in(room, length)
+        value.lie_in(buffer, length)
 
 
-def new_with_room(
+def new_growable(
     memory: CudaMemory, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int
 ) -> GrownArray:
     """A new array in a growable buffer of some size."""

@@ -257,13 +257,13 @@ class CudaMemory:
         block = (self._arena or self.arena).allocate(size_bytes, purpose, stream)
         return CudaArray.in_block(self.device, shape, dtype, block, size_bytes)
 
-    def with_room(
+    def growable(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int, capacity: int
     ) -> CudaArray:
         """A new array that may grow to a size along an axis where it lies."""
-        from sardonyx.cuda.memory.growable_values import new_with_room
+        from sardonyx.cuda.memory.growable_values import new_growable
 
-        return new_with_room(self, shape, dtype, axis, capacity)
+        return new_growable(self, shape, dtype, axis, capacity)
 
     def copy_of(self, tensor: Tensor) -> CudaArray:
         """See `MemoryKind.copy_of`."""

@@ -70,7 +70,7 @@ class CopyStreams:
         names = [info.name for info in engine.outputs]
         rows_out = zip(names, started.results, targets, strict=True)
         found = [self._fetch(name, source, target) for name, source, target in rows_out]
-        return _Conveyed(started, brought, found, self._outgoing.record())
+        return _CopiedRun(started, brought, found, self._outgoing.record())
 
     def _bring(self, feed: Array, spec: InputSpec) -> CudaArray:
         """A feed on the device, when the stream of copies has come so far."""
@@ -126,7 +126,7 @@ class CopyStreams:
         stream.wait_for(writing.record())
 
 
-class _Conveyed(AsyncRun):
+class _CopiedRun(AsyncRun):
     """A run with the copies before and after it.
 
     Args:

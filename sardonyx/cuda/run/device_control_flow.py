@@ -196,8 +196,8 @@ class Recorder:
             with captured_into(inner, graph):
                 self._launches.use_stream(inner)
                 try:
-                    passes = 1 if last is None else self._frame.passes.get(last.number, 1)
-                    for left in range(passes - 1, -1, -1):
+                    trips = 1 if last is None else self._frame.trips_by_round.get(last.number, 1)
+                    for left in range(trips - 1, -1, -1):
                         self._nodes(side, depth + 1)
                         if last is not None:
                             self._control(last, 0 if left else condition)

@@ -76,6 +76,25 @@ class DeviceWeights:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DevicePlan:
+    """A plan with all that its executables on a device are made of; twins differ in settings.
+
+    Attributes:
+        plan: What to do.
+        module: Its kernels.
+        constants: Arrays behind the plan's constants.
+        settings: How it runs.
+        weights: The constants, if they are on the device already; None if they are to be copied.
+    """
+
+    plan: Plan
+    module: Module
+    constants: Sequence[Array]
+    settings: CudaRunSettings
+    weights: DeviceWeights | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DeviceState:
     """See the module's text. All parts of an executable read it, and none changes it.
 
@@ -140,22 +159,9 @@ class DeviceState:
         return RunMemory(self.memory.arena, purpose, budget, uses)
 
 
-def device_state(
-    plan: Plan,
-    module: Module,
-    constants: Sequence[Array],
-    settings: CudaRunSettings,
-    weights: DeviceWeights | None = None,
-) -> DeviceState:
-    """What a plan has on a device from now on.
-
-    Args:
-        plan: What to do.
-        module: Its kernels.
-        constants: Arrays behind the plan's constants; they are copied.
-        settings: How it runs.
-        weights: The constants, if they are on the device already.
-    """
+def device_state(given: DevicePlan) -> DeviceState:
+    """What a plan has on a device from now on."""
+    plan, module, settings, weights = given.plan, given.module, given.settings, given.weights
     device = settings.device
     may_control = settings.controls_flow and settings.graphs != "off"
     control_flow, not_on_device = None, "the host was asked to control"
@@ -166,7 +172,7 @@ def device_state(
     memory = CudaMemory(device, settings.arena)
     if weights is None:
         with device.entered():
-            weights = _uploaded(memory, constants)
+            weights = _uploaded(memory, given.constants)
     is_by_host = len(plan.segments) > 1 and control_flow is None
     libraries = settings.libraries or Libraries({})
     calls = libraries.calls_of(plan)
@@ -183,7 +189,9 @@ def device_state(
     hosted = {*calls, *stretches}
     if settings.by_command:
         hosted = {k for k, command in enumerate(plan.commands) if isinstance(command, Command)}
-    image = PlanTables(plan, module, constants, Team(), remote=weights.addresses, hosted=hosted)
+    image = PlanTables(
+        plan, module, given.constants, Team(), remote=weights.addresses, hosted=hosted
+    )
     return DeviceState(
         device=device, module=module, memory=memory, budget=settings.budget or Budget(),
         weights=weights, plan=plan, image=image, control_flow=control_flow,

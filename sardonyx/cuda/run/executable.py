@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.base import knobs
@@ -12,7 +13,6 @@ from sardonyx.base.errors import Fail, InvalidArgument, SardonyxError, message
 from sardonyx.base.records import dataclass
 from sardonyx.base.texts import bytes_text
 from sardonyx.cuda.driver.device import on_device
-from sardonyx.cuda.driver.module import Module
 from sardonyx.cuda.driver.stream import Stream
 from sardonyx.cuda.interop.tensor_runs import TensorRuns, follows_tensors
 from sardonyx.cuda.memory import staging
@@ -21,7 +21,7 @@ from sardonyx.cuda.run.async_runs import CudaAsyncRun
 from sardonyx.cuda.run.bound_runs import BoundRuns
 from sardonyx.cuda.run.captured import CapturedRuns, sweep
 from sardonyx.cuda.run.device_control_flow import LeftToHost
-from sardonyx.cuda.run.device_state import CudaRunSettings, DeviceState, DeviceWeights, device_state
+from sardonyx.cuda.run.device_state import DevicePlan, DeviceState, device_state
 from sardonyx.cuda.run.fast_path import CudaFastPath
 from sardonyx.cuda.run.frame import CudaFrame
 from sardonyx.cuda.run.frame_pool import CudaFrames
@@ -34,10 +34,15 @@ from sardonyx.cuda.run.library_calls import LibraryCalls
 from sardonyx.cuda.run.marks import MARKS, find_nvtx
 from sardonyx.cuda.run.recording import recorded
 from sardonyx.cuda.run.timing import TIMES
-from sardonyx.plan.plan import Plan
 from sardonyx.runtime.async_runs import AsyncRun
 from sardonyx.runtime.cancel import CancelFlag
-from sardonyx.runtime.executable import DeviceFacts, Executable, ExecutableReport
+from sardonyx.runtime.executable import (
+    DeviceFacts,
+    Executable,
+    ExecutableReport,
+    FrameReport,
+    LibraryReport,
+)
 from sardonyx.runtime.storage import Array, OutputPlacement
 from sardonyx.runtime.try_run import TryRun
 
@@ -233,10 +238,10 @@ class CudaExecutable:
 
     def report(self) -> ExecutableReport:
         """See `Executable.report`."""
-        parts, state = self.parts, self.parts.state
-        undone = len(parts.libraries.undone)
-        remarks = parts.graphs.remarks(list(self.frames.held))
-        remarks += state.libraries.remarks(len(state.calls), undone)
+        parts, state, held = self.parts, self.parts.state, list(self.frames.held)
+        undone, libraries = frozenset(parts.libraries.undone), state.libraries
+        remarks = parts.graphs.remarks(held)
+        remarks += libraries.remarks(len(state.calls), len(undone))
         reserved_bytes = parts.captured.reserved_bytes
         if count := len(parts.captured.reservations):
             size = bytes_text(reserved_bytes)
@@ -245,7 +250,13 @@ class CudaExecutable:
             f"cuda:{state.device.number}": state.memory.arena.statistics(),
             "pinned, of all sessions": staging.pinned_arena(state.device).statistics(),
         }
-        return ExecutableReport(remarks, reserved_bytes, devices)
+        return ExecutableReport(
+            remarks, reserved_bytes, devices, list(map(_frame_report, held)),
+            control_flow=state.control_flow,
+            libraries=LibraryReport(
+                undone, libraries.pending, libraries.searching, libraries.version
+            ),
+        )  # fmt: skip
 
     def recorded(self, record: ModelRecord, sink: Sink) -> Executable:
         """See `Executable.recorded`."""
@@ -255,23 +266,17 @@ class CudaExecutable:
         """See `Executable.flush`."""
 
 
-def cuda_executable(
-    plan: Plan,
-    module: Module,
-    constants: Sequence[Array],
-    settings: CudaRunSettings,
-    weights: DeviceWeights | None = None,
-) -> CudaExecutable:
-    """What runs a plan on a device.
+def _frame_report(frame: CudaFrame) -> FrameReport:
+    queue, scratch_bytes = frame.queue, frame.scratch.capacity_bytes
+    return FrameReport(
+        frame.capacity_bytes, scratch_bytes, int(queue.handle), queue is frame.own_queue,
+        frame.graphs.replays,
+    )  # fmt: skip
 
-    Args:
-        plan: What to do.
-        module: Its kernels.
-        constants: Arrays behind the plan's constants; they are copied.
-        settings: How it runs.
-        weights: The constants, if they are on the device already.
-    """
-    state = device_state(plan, module, constants, settings, weights)
+
+def cuda_executable(given: DevicePlan) -> CudaExecutable:
+    """What runs a plan on a device."""
+    state, settings = device_state(given), given.settings
     marks = find_nvtx() if knobs.get("SARDONYX_NVTX") else None
     libraries = LibraryCalls(state)
     graphs = GraphCache(state, libraries, settings.graphs, marks)
@@ -279,29 +284,17 @@ def cuda_executable(
     frames = CudaFrames(state)
     replays = Replays(frames, launcher.runs)
     fast_path = CudaFastPath(frames, replays, TensorRuns(frames, replays))
-    by_host = replace(
-        settings, graphs="off", controls_flow=False, by_command=False, libraries=state.libraries
-    )
+    by_host = replace(settings, graphs="off", controls_flow=False, libraries=state.libraries)
+    twin = replace(given, settings=by_host, weights=state.weights)
     parts = CudaParts(
         state=state, libraries=libraries, graphs=graphs, launcher=launcher, fast_path=fast_path,
         bound_runs=BoundRuns(frames, launcher, fast_path, marks),
         captured=CapturedRuns(frames, launcher, libraries),
-        twins=HostTwins(_maker_of_twins(plan, module, constants, by_host, state.weights)),
+        twins=HostTwins(partial(_twin, twin)),
     )  # fmt: skip
     return CudaExecutable(parts, frames, settings.by_command)
 
 
-def _maker_of_twins(
-    plan: Plan,
-    module: Module,
-    constants: Sequence[Array],
-    settings: CudaRunSettings,
-    weights: DeviceWeights,
-) -> Callable[[bool], CudaExecutable]:
+def _twin(given: DevicePlan, by_command: bool) -> CudaExecutable:
     """See `HostTwins`."""
-
-    def make(by_command: bool) -> CudaExecutable:
-        own = replace(settings, by_command=by_command)
-        return cuda_executable(plan, module, constants, own, weights)
-
-    return make
+    return cuda_executable(replace(given, settings=replace(given.settings, by_command=by_command)))

@@ -128,7 +128,7 @@ class CudaFastPath:
             return None
         if cancel is not None and cancel.is_set:
             raise cancel.error("run")
-        last.turn_to(frame.queue)
+        last.move_to(frame.queue)
         completion = WAIT if wanted.waits else LEAVE
         return self._replay(frame, last, feeds, wanted.targets, completion, cancel)
 
@@ -221,11 +221,13 @@ class CudaFastPath:
         assert replay is not None  # noqa: S101 - see `_takes`
         given = replay.given
         results: list[Any] = []
-        for place, (shape, dtype, size_bytes, purpose, room) in enumerate(last.results, number):
+        for place, (shape, dtype, size_bytes, purpose, size_class) in enumerate(
+            last.results, number
+        ):
             if targets is not None and type(targets[place - number]) is CudaArray:
                 made = targets[place - number]
             else:
-                block = arena.last_freed(room, purpose, queue)
+                block = arena.last_freed(size_class, purpose, queue)
                 if block is None:
                     block = arena.allocate(size_bytes, purpose, queue)
                 made = CudaArray.in_block(device, shape, dtype, block, size_bytes)

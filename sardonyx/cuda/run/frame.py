@@ -49,13 +49,14 @@ class CudaFrame(Frame):
         libraries: Memory for their calls.
         is_mapped: Whether the host controls its runs.
         is_patient: Whether the host need do nothing but wait for its runs.
-        passes: How many trips a pass of a loop of the device has, by the loop's last control step.
         make: Makes memory for a result of a run that the host controls, by number.
         feeds, given: Its inputs, and outputs of known shapes, as native code sees them.
         launches: How its kernels reach the device.
         graphs: Its captured runs.
         graph: What its last run was, if that was one.
         last_run: What the next run is compared with; None if that must go the long way.
+        trips_by_round: How many trips a round of a loop of the device has, by the loop's last
+            control step.
         waited: Libraries whose work it waits for already.
         busy: The stream and the end of a run that nobody waited for.
     """
@@ -63,7 +64,7 @@ class CudaFrame(Frame):
     __slots__ = (
         "_control_flow", "_device", "_unscheduled", "_uses", "busy", "contexts", "copies", "feeds",
         "given", "graph", "graphs", "is_mapped", "is_patient", "last_run", "launches",
-        "libraries", "make", "memory", "own_queue", "passes", "queue", "timeline", "waited",
+        "libraries", "make", "memory", "own_queue", "queue", "timeline", "trips_by_round", "waited",
     )  # fmt: skip
 
     def __init__(self, owner: DeviceState) -> None:
@@ -89,7 +90,7 @@ class CudaFrame(Frame):
         world = tables[0]
         self._control_flow = control_flow
         self.is_patient = control_flow is None or not control_flow.has_loops
-        self.passes: dict[int, int] = {}
+        self.trips_by_round: dict[int, int] = {}
         self._unscheduled = control_flow.unscheduled if control_flow is not None else ()
         if control_flow is not None:
             tables = [self.table(name) for name in TABLES[:-1]]
@@ -128,8 +129,8 @@ class CudaFrame(Frame):
             self.scratch.grow(each * warps)
         self.launches.limit(warps)
         if self._control_flow is not None:
-            self.passes = self._control_flow.passes(self.table("slots"))
-            self.launches.bucket += bytes(self.passes.values())
+            self.trips_by_round = self._control_flow.trips_by_round(self.table("slots"))
+            self.launches.bucket += bytes(self.trips_by_round.values())
         self.contexts.fill(self.scratch.address, each, self.queue)
 
     def grow(self) -> None:

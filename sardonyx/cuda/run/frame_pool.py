@@ -91,7 +91,7 @@ class CudaFrames(FramePool[CudaFrame]):
             code, *rest = fault
             state = self.state
             if fault_of_control(code)[0]:
-                raise refusals.turned(code, rest[1], rest[2], frame, state.image)
+                raise refusals.control_fault(code, rest[1], rest[2], frame, state.image)
             for name, value in zip(("command", "a", "b", "c"), rest, strict=True):
                 frame.note_fault(name, value)
             raise refusals.fault(code, frame, state.plan, cancel)

@@ -9,7 +9,7 @@ from typing import Any
 from sardonyx.base.errors import SardonyxError
 from sardonyx.cuda.driver.device import on_device
 from sardonyx.cuda.driver.stream import Stream
-from sardonyx.cuda.memory.arena import room_for
+from sardonyx.cuda.memory.arena import block_bytes
 from sardonyx.cuda.run.binding import KERNEL_ALIGNMENT
 from sardonyx.cuda.run.frame import CudaFrame
 from sardonyx.cuda.run.frame_pool import CudaFrames
@@ -58,7 +58,7 @@ class LastRun:
     ) -> None:
         self.feeds = [(k, f.shape, f.dtype) for k, f in enumerate(feeds)]
         sized = [(shape, dtype, size_of(shape, dtype), p) for shape, dtype, p in results]
-        self.results = [(*row, room_for(row[2])) for row in sized]
+        self.results = [(*row, block_bytes(row[2])) for row in sized]
         self.graph, self.is_fixed, self.version, self.queue = graph, is_fixed, version, queue
         self.number, self.waits = GRAPH_ID.get(), False
         self.replay: Replay | None = None
@@ -77,7 +77,7 @@ class LastRun:
         self.aim(self.graph, self.waits)
         return self.replay
 
-    def turn_to(self, queue: Stream) -> None:
+    def move_to(self, queue: Stream) -> None:
         """Have the next run be in a stream."""
         if queue is not self.queue:
             self.queue = queue

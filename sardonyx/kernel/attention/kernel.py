@@ -1,10 +1,10 @@
 """An `Attention` group as a kernel that never writes its scores to memory.
 
 A block is one set of batch variables and up to 96 query rows. Keys and values of the batch are
-packed once into scratch, in panels of a few vectors, keys turned. Both products are then done by
-the micro-kernels of other products (`micro`), for a tile of up to six rows at a time, whose scores
-lie in scratch that fits the first-level cache: the softmax is exact and done in place. Where there
-are only a few rows at all, values are read where they are.
+packed once into scratch, in panels of a few vectors, keys transposed. Both products are then done
+by the micro-kernels of other products (`micro`), for a tile of up to six rows at a time, whose
+scores lie in scratch that fits the first-level cache: the softmax is exact and done in place. Where
+there are only a few rows at all, values are read where they are.
 
 Loop nest of a block::
 
@@ -85,7 +85,7 @@ class AttentionKernel(AttentionPacking):
         self.over_keys = Panels(self.keys, block_sizes.vectors, lanes)
         self.over_width = Panels(self.width, block_sizes.vectors, lanes)
         self.padded = self.over_keys.padded
-        #: A row of queries, and of keys before they are turned.
+        #: A row of queries, and of keys before they are transposed.
         self.line = integer.ceildiv(self.depth, lanes) * lanes
         self.counts = counts or tile_rows(self.rows, self.block_rows) or (1,)
         few = isinstance(self.rows, int) and self.rows < _ROWS
@@ -145,20 +145,20 @@ class AttentionKernel(AttentionPacking):
     def _divide_scratch(self) -> None:
         """What is packed (see `_write`), keys, values, and what a tile of rows needs.
 
-        That is scores, its result, its queries, lines to turn, two tables.
+        That is scores, its result, its queries, lines to transpose, two tables.
         """
         b = self.b
-        turned = self.lanes if self.transpose_stores else 0
+        beyond = self.lanes if self.transpose_stores else 0
         parts = {
             "kept": 8 if self.transpose_stores else 0,
-            # Squares that are turned reach beyond the last line of keys.
+            # Squares that are transposed reach beyond the last line of keys.
             "keys": (self.padded * self.depth + self.lanes * self.panel) * 4,
             "values": self.keys * self.over_width.padded * 4
             if self.packs else 0,
             "scores": self.padded * (_ROWS * 4),
             "tile": self.panel * _ROWS * 4,
             "queries": self.line * (_ROWS * 4),
-            "lines": self.line * (turned * 4),
+            "lines": self.line * (beyond * 4),
             "table of queries": _ROWS * 8,
             "table of scores": _ROWS * 8,
             "wide": self.panel * _ROWS * 8,

@@ -1,6 +1,6 @@
 """Keys and values of an attention, packed into panels in the thread's scratch.
 
-Loop nest of `_pack_keys`; values are packed likewise, not turned::
+Loop nest of `_pack_keys`; values are packed likewise, not transposed::
 
     for first, vectors in panels of keys:
         for column in 0..vectors * lanes step lanes:
@@ -58,7 +58,7 @@ class AttentionPacking:
         b: Writes the kernel.
         group: What it computes.
         lanes, vector: Lanes of a vector of floats, and its type.
-        transpose_stores: Whether the target turns squares in registers.
+        transpose_stores: Whether the target transposes squares in registers.
         scratch: Parts of the thread's memory by name.
         strides: Elements per step along each axis, for every buffer.
         depth: How many elements a key has.
@@ -204,7 +204,7 @@ class AttentionPacking:
                 b.store(total.get(), scores, first + v * lanes)
 
     def _gather_keys(self, level: Expression, first: Operand, vectors: int, panel: Operand) -> None:
-        """One panel of keys, where a target does not turn squares."""
+        """One panel of keys, where a target does not transpose squares."""
         b, lanes, atom = self.b, self.lanes, sizes.variable(self.group.key)
         for v in range(vectors):
             start = first + v * lanes

@@ -23,10 +23,10 @@ def build_compact(task: CustomTask, symbol: str) -> Kernel:
     assert result is not None  # noqa: S101 - a kernel without result is never planned
     with b.parallel() as _:
         count = b.variable(0, I64, name="count")
-        room = frame.dim(result.shape[0])
+        capacity = frame.dim(result.shape[0])
         with b.long_for(0, frame.dim(mask.shape[0])) as i:
             chosen = b.ne(frame.load_raw(mask, [i]), 0)
-            with b.if_(chosen & (count.get() < room)):
+            with b.if_(chosen & (count.get() < capacity)):
                 frame.store_raw(result, [count.get()], i)
                 count.set(count.get() + 1)
     return frame.kernel(1, volume(mask.shape) * 1)

@@ -72,7 +72,7 @@ class MergedRuns:
 
 def merge_sort(
     b: Builder,
-    rooms: tuple[Operand, Operand],
+    places: tuple[Operand, Operand],
     count: Operand,
     merge: Callable[[MergedRuns], None],
 ) -> Operand:
@@ -80,12 +80,13 @@ def merge_sort(
 
     Args:
         b: Where statements go.
-        rooms: Where the items lie, and room for as many.
+        places: Where the items lie, and room for as many.
         count: How many.
         merge: Writes what merges two runs.
     """
     source, target = (
-        b.variable(room, name=name) for room, name in zip(rooms, ("source", "target"), strict=True)
+        b.variable(place, name=name)
+        for place, name in zip(places, ("source", "target"), strict=True)
     )
     width = b.variable(b.value(I64, 1), name="width")
     with b.while_(lambda: width.get() < count):

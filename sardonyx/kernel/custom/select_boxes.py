@@ -68,14 +68,14 @@ class _SelectBoxes:
     def build(self) -> Kernel:
         b, frame = self.b, self.frame
         batches, classes, boxes = self.scores.shape
-        room = self.kept.shape[2] + self.lanes  # vectors may begin at the last box
-        frame.dims([room, boxes])
+        slots = self.kept.shape[2] + self.lanes  # vectors may begin at the last box
+        frame.dims([slots, boxes])
         limit = frame.load(self.overlap, [])
         least = frame.load(self.least, []) if self.scored else None
         wanted = b.min(frame.load(self.most, []), frame.dim(self.kept.shape[2]))
         items = b.context("scratch")
         first = b.offset(items, frame.dim(boxes), 8)
-        columns = [b.offset(first, frame.dim(room) * k, F32) for k in range(5)]
+        columns = [b.offset(first, frame.dim(slots) * k, F32) for k in range(5)]
         with b.parallel() as block:
             at = frame.coordinates(block, (batches, classes))
             left = b.variable(0, I64, name="left")
@@ -85,9 +85,9 @@ class _SelectBoxes:
             found = b.variable(0, I64, name="found")
 
             def more() -> Operand:
-                room = found.get() < wanted
+                lacks = found.get() < wanted
                 some = left.get() > 0
-                return room & some & b.may_go_on()
+                return lacks & some & b.may_go_on()
 
             with b.while_(more):
                 place = self._best(items, left)
@@ -99,7 +99,7 @@ class _SelectBoxes:
                     found.set(found.get() + 1)
             frame.store_raw(self.count, at, found.get())
         cost = volume(self.scores.shape) * 3
-        scratch = boxes * 8 + room * 20
+        scratch = boxes * 8 + slots * 20
         return frame.kernel(volume((batches, classes)), cost, scratch)
 
     # -- candidates ---------------------------------------------------------------------------
@@ -215,9 +215,9 @@ def build_list_boxes(task: CustomTask, symbol: str) -> Kernel:
     assert rows is not None  # noqa: S101 - a kernel without result is never planned
     batches, classes, _ = kept.shape
     with b.parallel() as _block:
-        row, room = b.variable(0, I64, name="row"), frame.dim(rows.shape[0])
+        row, capacity = b.variable(0, I64, name="row"), frame.dim(rows.shape[0])
         with b.for_(0, frame.dim(batches)) as batch, b.for_(0, frame.dim(classes)) as kind:
-            own = b.min(frame.load_raw(count, [batch, kind]), room - row.get())
+            own = b.min(frame.load_raw(count, [batch, kind]), capacity - row.get())
             with b.for_(0, own) as i:
                 box = frame.load_raw(kept, [batch, kind, i])
                 for number, value in enumerate((batch, kind, box)):

@@ -67,10 +67,10 @@ class _TopK:
         wanted, extent = given.shape[self.axis], x.shape[self.axis]
         rows = without(x.shape, self.axis)
         n, k = (b.variable(frame.dim(d), I64).get() for d in (extent, wanted))
-        room = integer.minimum(extent, wanted * _WHOLE)
-        room_items = frame.dim(room)  # before the loop: it is computed once
+        most = integer.minimum(extent, wanted * _WHOLE)
+        most_items = frame.dim(most)  # before the loop: it is computed once
         first = b.context("scratch")
-        second = b.offset(first, room_items, 8 * self.words)
+        second = b.offset(first, most_items, 8 * self.words)
         with b.parallel() as row:
             lead = frame.coordinates(row, rows)
             fits = k <= n
@@ -89,7 +89,7 @@ class _TopK:
                 with b.long_for(0, k) as i:
                     self._give(lead, i, self._place(self.items.get(result, i)))
         cost = volume(x.shape) * 6
-        return frame.kernel(volume(rows), cost, room * (16 * self.words))
+        return frame.kernel(volume(rows), cost, most * (16 * self.words))
 
     # -- items --------------------------------------------------------------------------------
 

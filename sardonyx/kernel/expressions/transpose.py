@@ -1,4 +1,4 @@
-"""A square of vectors turned in registers: rows become columns.
+"""A square of vectors transposed in registers: rows become columns.
 
 By halves: at each distance 1, 2, 4, ... two rows so far apart exchange the lanes that belong to
 the other one, so that a square of n lanes takes n log2(n) shuffles.
@@ -35,13 +35,13 @@ def build_transpose(element: Type, lanes: int) -> Program:
         rows.append(b.load(vector, at, 0))
         at = b.offset(at, step, element)
     at = target
-    for row in turned(b, rows):
+    for row in transposed(b, rows):
         b.store(row, at, 0)
         at = b.offset(at, pace, element)
     return b.program
 
 
-def turned(b: Builder, rows: Sequence[Operand]) -> list[Operand]:
+def transposed(b: Builder, rows: Sequence[Operand]) -> list[Operand]:
     """The columns of a square, as many vectors as each has lanes: a power of two."""
     square = list(rows)
     distance = 1

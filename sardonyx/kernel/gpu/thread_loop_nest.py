@@ -172,13 +172,13 @@ class PointKernel(_ThreadKernel):
         while lanes > 1:
             count = self._vectors(lanes)
             symbols = {atom.name: 1 for atom in symbols_of(count)}
-            if sizes.evaluate(count, symbols) >= self._room:
+            if sizes.evaluate(count, symbols) >= self._most_threads:
                 break
             lanes //= 2
         return lanes
 
     @property
-    def _room(self) -> int:
+    def _most_threads(self) -> int:
         """Threads that the device has room for."""
         return self.tiling.processors * self.device.threads
 
@@ -191,7 +191,9 @@ class PointKernel(_ThreadKernel):
         long = self._blocks_of(self.lanes)
         if not self.short:
             return long
-        is_many = integer.minimum(1, integer.floordiv(self._vectors(self.lanes), self._room))
+        is_many = integer.minimum(
+            1, integer.floordiv(self._vectors(self.lanes), self._most_threads)
+        )
         is_few = 1 - is_many
         short = self._blocks_of(self.short)
         return is_many * long + is_few * short
@@ -227,7 +229,7 @@ class PointKernel(_ThreadKernel):
                 write(*forms[0])
                 return
             long, short = forms
-            with b.if_(long[-1] < self._room):
+            with b.if_(long[-1] < self._most_threads):
                 write(*short)
             with b.else_():
                 write(*long)
@@ -314,7 +316,7 @@ class LineKernel(_ThreadKernel):
             piece.aligned = self._aligned if self.lanes > 1 else None
             pieces.append(piece)
         known: dict[Scalar, Operand] = {}
-        self.meetings = 0
+        self.exchanges = 0
         for number in range(1 + max(m.level for m in s.members)):
             here = [m for m in s.members if m.level == number]
             for member in (m for m in here if not m.stage.full):
@@ -392,8 +394,8 @@ class LineKernel(_ThreadKernel):
         if self.in_subgroup:
             return value
         kind = value.type
-        place = b.offset(self.split_k, 8 * self.device.subgroups * self.meetings)
-        self.meetings += 1
+        place = b.offset(self.split_k, 8 * self.device.subgroups * self.exchanges)
+        self.exchanges += 1
         with b.if_(b.eq(self.number, 0)):
             b.store(b.convert(value, I32) if kind == I1 else value, place, self.warp)
         b.barrier()

@@ -92,10 +92,10 @@ class AttentionTileKernel:
             self.key_tile = min(32, self.key_tile)
         stage = self.key_tile * (self.depth_tile + self.width_tile) * size
         self.query = self._factor(bodies[0], group.row, depth, _QUERIES, self.depth_tile)
-        room = shared_bytes - self.query.size_bytes
+        free_bytes = shared_bytes - self.query.size_bytes
         #: Whether queries have memory of their own, and come together with the first keys.
-        self.is_apart = room >= 2 * stage
-        self.stages = min(3, (room if self.is_apart else shared_bytes) // stage)
+        self.is_apart = free_bytes >= 2 * stage
+        self.stages = min(3, (free_bytes if self.is_apart else shared_bytes) // stage)
         self.keys = self._factor(bodies[1], group.key, depth, self.key_tile, self.depth_tile)
         self.values = self._factor(
             values, group.column, group.key, self.width_tile, self.key_tile, "lines"

@@ -16,7 +16,14 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.representation import HALVES, value_type
 from sardonyx.kernel.gpu.tile_factor import WORD, Factor, FactorAxes, SharedTile
-from sardonyx.kernel.gpu.tile_shape import STEP_BYTES, Extents, TileShape, choose, shapes_of
+from sardonyx.kernel.gpu.tile_shape import (
+    STEP_BYTES,
+    Extents,
+    TileShape,
+    choose,
+    cycles,
+    shapes_of,
+)
 from sardonyx.kernel.language.types import F32, Type, memory_type
 from sardonyx.kernel.loops.block_sizes import Tiling
 from sardonyx.kernel.matmul.contraction_schedule import Packing
@@ -292,3 +299,13 @@ def flattened(
         atoms[sizes.variable(axis)] = rest if last else integer.modulo(rest, extent_of(axis))
         rest = integer.floordiv(rest, extent_of(axis))
     return flat, tuple(rewrite(body, atoms=atoms) for body in bodies)
+
+
+def cycles_of(
+    group: Contraction, strides: dict[Tensor, tuple[Dim, ...]], tiling: Tiling
+) -> int | None:
+    """Cycles of the device that a contraction takes in tiles; None where a run brings sizes."""
+    s = TileSchedule(group, strides, tiling)
+    extents = Extents(s.row_count(), s.column_count(), s.lead_count(), s.steps())
+    shapes = shapes_of(s.unit.kind, s.unit.sum.size_bytes, tiling)
+    return cycles(s.unit.kind, shapes, extents, tiling)

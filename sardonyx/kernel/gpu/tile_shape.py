@@ -76,6 +76,11 @@ class Extents:
     lead: Dim
     steps: Dim
 
+    @property
+    def are_known(self) -> bool:
+        """Whether all are numbers, rather than sizes that a run brings."""
+        return all(isinstance(x, int) for x in (self.rows, self.columns, self.lead, self.steps))
+
     def tiles(self, shape: TileShape) -> Dim:
         """Tiles of all matrices."""
         down = integer.ceildiv(self.rows, shape.rows)
@@ -123,6 +128,16 @@ def shapes_of(kind: str, sum_bytes: int, tiling: Tiling) -> Rated:
     ]
 
 
+def cycles(kind: str, shapes: Rated, extents: Extents, tiling: Tiling) -> int | None:
+    """Cycles of the device that the best way takes; None where a run brings sizes.
+
+    For the arguments see `choose`.
+    """
+    if not extents.are_known:
+        return None
+    return round(min(time for time, _ in _times(kind, shapes, extents, tiling)))
+
+
 def choose(kind: str, shapes: Rated, extents: Extents, tiling: Tiling) -> list[TileChoice]:
     """Ways to compute a product, of which each run uses one.
 
@@ -133,8 +148,9 @@ def choose(kind: str, shapes: Rated, extents: Extents, tiling: Tiling) -> list[T
         tiling: What is known of the device.
     """
     e = extents
-    if all(isinstance(x, int) for x in (e.rows, e.columns, e.lead, e.steps)):
-        return [_best(kind, shapes, extents, tiling)]
+    if e.are_known:
+        times = _times(kind, shapes, extents, tiling)
+        return [min(times, key=lambda pair: pair[0])[1]]
     large, small = _candidates(shapes, extents)
     # Large tiles are worth their price from about 60 % of the multiprocessors on.
     enough = integer.floordiv(e.tiles(large) * 5, 3 * tiling.processors)
@@ -163,8 +179,10 @@ def _candidates(rated: Rated, extents: Extents) -> tuple[TileShape, TileShape]:
     return fitting[0], (small or fitting[-1:])[0]
 
 
-def _best(kind: str, shapes: Rated, extents: Extents, tiling: Tiling) -> TileChoice:
-    """The one that should take the least time."""
+def _times(
+    kind: str, shapes: Rated, extents: Extents, tiling: Tiling
+) -> list[tuple[float, TileChoice]]:
+    """Ways to compute a product, with the cycles that each should take."""
     e = extents
     steps, costs = int(e.steps), tiling.thread_blocks.costs
     times: list[tuple[float, TileChoice]] = []
@@ -184,4 +202,4 @@ def _best(kind: str, shapes: Rated, extents: Extents, tiling: Tiling) -> TileCho
             if parts > 1:
                 time += costs.meet + costs.part * parts
             times.append((time, TileChoice(shape, parts)))
-    return min(times, key=lambda pair: pair[0])[1]
+    return times

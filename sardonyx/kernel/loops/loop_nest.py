@@ -46,7 +46,7 @@ from sardonyx.kernel.loops.register_blocking import (
     members_inside,
     split_condition,
 )
-from sardonyx.kernel.loops.transpose_tiles import ask_for_ends, store_turned, turned_loads
+from sardonyx.kernel.loops.transpose_tiles import ask_for_ends, store_transposed, transposed_loads
 from sardonyx.kernel.loops.window_sums import each_sum, long_rest
 from sardonyx.plan.axes import extent_of
 from sardonyx.tensor.scalar import Scalar, load
@@ -284,11 +284,11 @@ class LoopNestKernel:
             for position, lanes, mask in self._vector_loop(low, high, vector):
                 if mask is None:
                     inside = level.child({atom: position}, vector=atom, lanes=lanes)
-                    if squares.turns_result:
-                        store_turned(b, inside, [m for (m,) in copies])
+                    if squares.transposes_result:
+                        store_transposed(b, inside, [m for (m,) in copies])
                         continue
                     ask_for_ends(b, inside, [m for c in copies for m in c])
-                    known = turned_loads(b, inside, squares, lanes)
+                    known = transposed_loads(b, inside, squares, lanes)
                     inside = inside.child(values=known, vector=atom, lanes=lanes)
                     self._write_row(inside, copies, extents)
                     continue

@@ -59,7 +59,7 @@ class LoopNestSchedule:
         window: How neighbours that read the same elements share a block; None if none do.
         tap_rows: The inner axis that is a loop around taps that are written out; 0 if none is.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
-        squares: How a block turns what lies along another axis than the lanes; None if nothing.
+        squares: How a block transposes what lies along another axis than the lanes; None: not.
         copies: The members, or the one map for each element of the axis that is interleaved.
         parts: Parts of the axis of the lanes that are written apart; none if all is alike.
         together: Vectors of rows that go over the inner axes in step.

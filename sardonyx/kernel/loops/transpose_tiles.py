@@ -1,11 +1,11 @@
-"""Lanes along one axis of what lies along another: squares of elements, turned in registers.
+"""Lanes along one axis of what lies along another: squares of elements, transposed in registers.
 
 A map that stores along one axis and reads a tensor that lies along another (a transposition, a
 change of layout) would gather its lanes one by one, each from another cache line. Instead a block
 takes as many neighbours along the other axis as there are lanes: one vector of each row of the
-square is read where it lies, and turning the square gives a vector for each neighbour. Where most
-of what is read lies along the lanes and the result does not (channels become planes), results are
-turned before they are stored.
+square is read where it lies, and transposing the square gives a vector for each neighbour. Where
+most of what is read lies along the lanes and the result does not (channels become planes), results
+are transposed before they are stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.expressions.representation import HALVES, from_memory
-from sardonyx.kernel.expressions.transpose import turned
+from sardonyx.kernel.expressions.transpose import transposed
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import memory_type
@@ -40,10 +40,10 @@ class TransposeTiles:
     """How a block covers squares.
 
     Attributes:
-        axis: The axis along which the tensors lie that are turned.
+        axis: The axis along which the tensors lie that are transposed.
         number: The index variable of the first neighbour of a block.
         blocks: How many blocks the axis has.
-        loads: What is turned; nothing where the one result is.
+        loads: What is transposed; nothing where the one result is.
     """
 
     axis: Dim
@@ -52,8 +52,8 @@ class TransposeTiles:
     loads: tuple[Scalar, ...]
 
     @property
-    def turns_result(self) -> bool:
-        """Whether the result is turned."""
+    def transposes_result(self) -> bool:
+        """Whether the result is transposed."""
         return not self.loads
 
 
@@ -89,8 +89,8 @@ def choose_squares(
         if isinstance(extent, int) and extent < lanes:
             continue
         found = tuple(x for x, at in gathered.items() if _lies_along(at, axis, vector))
-        turns_result = result is not None and _lies_along(result, axis, vector)
-        if (found or turns_result) and (best is None or len(found) > len(best.loads)):
+        transposes_result = result is not None and _lies_along(result, axis, vector)
+        if (found or transposes_result) and (best is None or len(found) > len(best.loads)):
             blocks = integer.ceildiv(extent, lanes)
             best = TransposeTiles(axis, sizes.numbered_index(extent, 0, "q"), blocks, found)
     return best
@@ -99,7 +99,7 @@ def choose_squares(
 def _result_to_control(
     members: Sequence[Member], strides: dict[Tensor, tuple[Dim, ...]]
 ) -> Dim | None:
-    """Where the one result lies, if squares of it may be turned."""
+    """Where the one result lies, if squares of it may be transposed."""
     if len(members) > 1 or members[0].stage.root.tensor.dtype in HALVES:
         return None
     if node_count(members[0].body, _MOST_NODES) >= _MOST_NODES:
@@ -107,7 +107,7 @@ def _result_to_control(
     return offset_of(strides[members[0].stage.root.buffer], members[0].indices)
 
 
-def turned_loads(
+def transposed_loads(
     b: Builder, inside: Expression, squares: TransposeTiles, lanes: int
 ) -> dict[Scalar, Operand]:
     """What the neighbours of a block load, by the load that each of them has.
@@ -115,7 +115,7 @@ def turned_loads(
     Args:
         b: Where statements go.
         inside: At full vectors of the axis of the lanes, with the first neighbour's number.
-        squares: What is turned.
+        squares: What is transposed.
         lanes: Lanes of a vector, and neighbours of a block.
     """
     axis = sizes.variable(squares.axis)
@@ -125,13 +125,13 @@ def turned_loads(
         where, element = inside.place(x.tensor), memory_type(x.dtype)
         offset = where.offset(here.at)
         linear = sizes.coefficient_of(offset, inside.vector)  # type: ignore[arg-type]  # squares have one
-        step = inside.dim(linear[0])  # type: ignore[index]  # what is turned is linear
+        step = inside.dim(linear[0])  # type: ignore[index]  # what is transposed is linear
         at = inside.with_scalar_vector().dim(offset)
         rows: list[Operand] = []
         for _ in range(lanes):
             rows.append(b.load(element.with_lanes(lanes), where.pointer, at))
             at = at + step
-        for k, lane_values in enumerate(turned(b, rows)):
+        for k, lane_values in enumerate(transposed(b, rows)):
             own = rewrite(x, atoms={axis: squares.number + k})
             known[own] = from_memory(b, lane_values, x.dtype)
     return known
@@ -152,7 +152,7 @@ def ask_for_ends(b: Builder, inside: Expression, members: Sequence[Member]) -> N
             b.prefetch(where.pointer, last, memory_type(tensor.dtype))
 
 
-def store_turned(b: Builder, inside: Expression, copies: Sequence[Member]) -> None:
+def store_transposed(b: Builder, inside: Expression, copies: Sequence[Member]) -> None:
     """Compute the result of each neighbour of a block, a vector of each, and store the square.
 
     Args:
@@ -163,14 +163,14 @@ def store_turned(b: Builder, inside: Expression, copies: Sequence[Member]) -> No
     where = inside.place(copies[0].stage.root.buffer)
     offset = where.offset(copies[0].indices)
     linear = sizes.coefficient_of(offset, inside.vector)  # type: ignore[arg-type]  # squares have one
-    step = inside.dim(linear[0])  # type: ignore[index]  # what is turned is linear
+    step = inside.dim(linear[0])  # type: ignore[index]  # what is transposed is linear
     places = [inside.with_scalar_vector().dim(offset)]
     for _ in copies[1:]:
         places.append(places[-1] + step)
     results = [b.splat(inside.stored(copy.body), len(copies)) for copy in copies]
     for at in places:  # see `ask_for_ends`
         b.prefetch(where.pointer, at + (len(copies) - 1), results[0].type.element)
-    for row, at in zip(turned(b, results), places, strict=True):
+    for row, at in zip(transposed(b, results), places, strict=True):
         b.store(row, where.pointer, at)
 
 

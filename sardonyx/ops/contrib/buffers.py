@@ -34,11 +34,11 @@ def length_of_past(where_: str, past: Tensor | None, length: Tensor | None) -> D
 
 
 def in_buffer(where_: str, past: Tensor, new: Tensor, before: Dim) -> Tensor:
-    """A buffer (batch, heads, room, size) with new keys or values after the first `before`."""
-    batch, heads, room, size = past.shape
+    """A buffer (batch, heads, capacity, size) with new keys or values after the first `before`."""
+    batch, heads, capacity, size = past.shape
     length = new.shape[2]
-    assume_shape(past.shape, (batch, new.shape[1], room, new.shape[3]), where_, "The past")
-    assume_at_most(before + length, room, where_, "The past has no room")
+    assume_shape(past.shape, (batch, new.shape[1], capacity, new.shape[3]), where_, "The past")
+    assume_at_most(before + length, capacity, where_, "The past has no room")
 
     def body(b: Dim, head: Dim, place: Dim, d: Dim) -> Scalar:
         at = scalar.size(place - before)
@@ -46,7 +46,7 @@ def in_buffer(where_: str, past: Tensor, new: Tensor, before: Dim) -> Tensor:
         added = scalar.load(new, (b, head, scalar.as_index(at, length), d))
         return scalar.select(is_new, added, scalar.load(past, (b, head, place, d)))
 
-    return compute((batch, heads, room, size), body)
+    return compute((batch, heads, capacity, size), body)
 
 
 def used_cache(
@@ -61,7 +61,7 @@ def used_cache(
 
     Args:
         where_: The operator.
-        cache: (batch * beams, heads, room, size).
+        cache: (batch * beams, heads, capacity, size).
         before: How many places were filled before; the new ones are the row's own.
         new: How many places are new. Where it is not one, the tokens are a prompt, whose beams
             have all places of their own.

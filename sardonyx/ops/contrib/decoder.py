@@ -16,7 +16,7 @@ from sardonyx.ops.contrib.attention import (
     masked,
 )
 from sardonyx.ops.contrib.buffers import in_buffer, length_of_past, used_cache
-from sardonyx.ops.contrib.grouped import cache_of, grouped_heads, turned
+from sardonyx.ops.contrib.grouped import cache_of, grouped_heads, rotated
 from sardonyx.ops.core.contents import contents
 from sardonyx.ops.core.ranges import ranged, row_in
 from sardonyx.ops.core.registry import op
@@ -140,9 +140,9 @@ def sparse_attention(
     for x in (keys, values):
         assume_equal(x.shape[2], length, where, "Queries, keys and values differ in number")
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 1)
-    room = 0 if past_key is None else past_key.shape[2]
+    capacity = 0 if past_key is None else past_key.shape[2]
     what = "total_sequence_length is more than the past and the new keys"
-    assume_at_most(total, room + length, where, what)
+    assume_at_most(total, capacity + length, where, what)
     assume_shape(lengths.shape, (batch,), where, "key_total_sequence_lengths")
 
     prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
@@ -157,7 +157,7 @@ def sparse_attention(
     begins = compute((batch,), begin)
     if do_rotary:
         caches = rotary_caches(where, cos_cache, sin_cache, rotary_interleaved)
-        queries, keys = (turned(where, x, caches, begins, None, total) for x in (queries, keys))
+        queries, keys = (rotated(where, x, caches, begins, None, total) for x in (queries, keys))
     keys = cache_of(where, past_key, keys, begins, total)
     values = cache_of(where, past_value, values, begins, total)
     visible = _blocks(where, rows, columns, sparse_block_size, keys.shape[2])
@@ -175,12 +175,12 @@ def sparse_attention(
     return merge_heads(result), keys, values
 
 
-def _blocks(where: str, rows: Tensor, columns: Tensor, size: int, room: Dim) -> Tensor:
+def _blocks(where: str, rows: Tensor, columns: Tensor, size: int, capacity: Dim) -> Tensor:
     """Whether a block of queries sees a block of keys: (layouts, blocks, blocks), 0 or 1."""
     assume_equal(rows.shape[0], columns.shape[0], where, "The numbers of layouts differ")
     wide = rows.shape[1] - 1
     listed = columns.shape[1]
-    shape = (rows.shape[0], wide, integer.ceildiv(room, size))
+    shape = (rows.shape[0], wide, integer.ceildiv(capacity, size))
     layout, row, block = indices(shape)
     (k,) = reduced_indices((listed,))
     place = scalar.size(k)

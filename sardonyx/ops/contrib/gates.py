@@ -236,8 +236,8 @@ def hyper_connection_post_mix(
     wide = cast(groups, FLOAT)
     if stream_mix is not None:
         assume_shape(stream_mix.shape, (*groups.shape[:-1], groups.shape[-2]), where, "stream_mix")
-        turned = (*range(stream_mix.rank - 2), stream_mix.rank - 1, stream_mix.rank - 2)
-        wide = matmul(cast(stream_mix, FLOAT).transpose(*turned), wide)
+        swapped = (*range(stream_mix.rank - 2), stream_mix.rank - 1, stream_mix.rank - 2)
+        wide = matmul(cast(stream_mix, FLOAT).transpose(*swapped), wide)
     assume_shape(block_output.shape, (*groups.shape[:-2], groups.shape[-1]), where, "block_output")
     given = unsqueeze(cast(block_output, FLOAT), (groups.rank - 2,))
     result = wide + _gates(where, post_mix, groups.shape) * given
@@ -251,7 +251,7 @@ def hyper_connection_post_mix(
 def gemma_rotary_embedding(
     emb: Tensor, q: Tensor, q_rot: Tensor, k: Tensor, k_rot: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Queries and keys (B, heads, S, D), turned by the angles (B, S, D)."""
+    """Queries and keys (B, heads, S, D), rotated by the angles (B, S, D)."""
     _refuse_rank("GemmaRotaryEmbedding", "emb", emb, 3)
     sine, cosine = (unsqueeze(cast(f(emb), q.dtype), (1,)) for f in (sin, cos))
     return q * cosine + q_rot * sine, k * cosine + k_rot * sine
@@ -292,9 +292,9 @@ def m_rotary_embedding(
     def stream(pair: Dim) -> Scalar:
         at = scalar.size(pair)
         if mrope_layout:
-            turn = scalar.size(pair % 3)
-            down = scalar.compare("eq", turn, 1) & (at < height * 3)
-            along = scalar.compare("eq", turn, 2) & (at < wide * 3)
+            kind = scalar.size(pair % 3)
+            down = scalar.compare("eq", kind, 1) & (at < height * 3)
+            along = scalar.compare("eq", kind, 2) & (at < wide * 3)
         else:
             down, along = at >= time, at >= time + height
         found = scalar.select(down, scalar.size(1), scalar.size(0))

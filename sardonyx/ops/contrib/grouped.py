@@ -81,17 +81,17 @@ def group_query_attention(
         what = "Queries and keys differ in number, and there is no past"
         assume_equal(length, new_keys.shape[2], where_, what)
     (total,) = contents(reshape(total_sequence_length, (1,)), "The total length", 1)
-    room: Dim = 0 if past_key is None else past_key.shape[2]
+    capacity: Dim = 0 if past_key is None else past_key.shape[2]
     what = "total_sequence_length is more than the past and the new keys"
-    assume_at_most(total, room + new_keys.shape[2], where_, what)
-    lengths, begins = lengths_of(where_, seqlens_k, batch, length, total, room)
+    assume_at_most(total, capacity + new_keys.shape[2], where_, what)
+    lengths, begins = lengths_of(where_, seqlens_k, batch, length, total, capacity)
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
         new_keys = rms_norm(new_keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
     if do_rotary:
         caches = rotary_caches(where_, cos_cache, sin_cache, rotary_interleaved)
         queries, new_keys = (
-            turned(where_, x, caches, begins, position_ids, total) for x in (queries, new_keys)
+            rotated(where_, x, caches, begins, position_ids, total) for x in (queries, new_keys)
         )
     keys = cache_of(where_, past_key, new_keys, begins, total)
     values = cache_of(where_, past_value, values, begins, total)
@@ -109,7 +109,7 @@ def group_query_attention(
     return merge_heads(result), keys, values, cast(seen.shown(shown), query.dtype)
 
 
-def turned(
+def rotated(
     where_: str,
     x: Tensor,
     caches: RotaryCaches,
@@ -169,7 +169,7 @@ def grouped_heads(
 
 
 def lengths_of(
-    where_: str, lengths: Tensor, batch: Dim, length: Dim, total: Dim, room: Dim
+    where_: str, lengths: Tensor, batch: Dim, length: Dim, total: Dim, capacity: Dim
 ) -> tuple[Tensor, Tensor]:
     """The place of each sequence's last key, and how many keys come before the first new one.
 
@@ -178,12 +178,12 @@ def lengths_of(
     """
     assume_equal(sizes.product(lengths.shape), batch, where_, "seqlens_k")
     what = "There are fewer keys in all than new ones"
-    assume_at_most(length, integer.maximum(room, total), where_, what)
+    assume_at_most(length, integer.maximum(capacity, total), where_, what)
     flat = reshape(lengths, (batch,))
     before = 1 - length
     is_prompt = scalar.compare("eq", scalar.size(length), scalar.size(total))
     lowest = scalar.select(is_prompt, 0, scalar.size(-before))
-    lasts = ranged(flat, "seqlens_k", lowest, integer.maximum(room, total) - 1)
+    lasts = ranged(flat, "seqlens_k", lowest, integer.maximum(capacity, total) - 1)
 
     def begin(b: Dim) -> Scalar:
         last = scalar.load(lasts, (b,))
@@ -203,10 +203,10 @@ def _position(ids: Tensor, b: Dim, position: Dim, length: Dim, total: Dim) -> Sc
 def cache_of(where_: str, past: Tensor | None, new: Tensor, begins: Tensor, total: Dim) -> Tensor:
     """Keys or values with the new ones at their places: a buffer that is long enough stays."""
     batch, heads, length, size = new.shape
-    room: Dim = 0 if past is None else past.shape[2]
+    capacity: Dim = 0 if past is None else past.shape[2]
     if past is not None:
-        assume_shape(past.shape, (batch, heads, room, size), where_, "The past")
-    extent = integer.maximum(room, total)
+        assume_shape(past.shape, (batch, heads, capacity, size), where_, "The past")
+    extent = integer.maximum(capacity, total)
 
     def body(b: Dim, head: Dim, position: Dim, d: Dim) -> Scalar:
         place = scalar.size(position) - scalar.load(begins, (b,))
@@ -215,7 +215,7 @@ def cache_of(where_: str, past: Tensor | None, new: Tensor, begins: Tensor, tota
         added = scalar.load(new, (b, head, index, d))
         if past is None:
             return scalar.select(is_new, added, 0.0)
-        is_old = scalar.size(position) < scalar.size(room)
+        is_old = scalar.size(position) < scalar.size(capacity)
         old = scalar.select(is_old, scalar.load(past, (b, head, position, d)), 0.0)
         return scalar.select(is_new, added, old)
 

@@ -27,7 +27,7 @@ _C1, _C2, _MORE, _ADDED = 0xCC9E2D51, 0x1B873593, 5, 0xE6546B64
 _FINAL = (16, 0x85EBCA6B), (13, 0xC2B2AE35)
 
 
-def _turned(x: Scalar, bits: int) -> Scalar:
+def _rotated(x: Scalar, bits: int) -> Scalar:
     return scalar.binary("shl", x, bits) | scalar.binary("shr", x, 32 - bits)
 
 
@@ -51,8 +51,8 @@ def murmur_hash3(x: Tensor, *, positive: int = 1, seed: int = 0) -> Tensor:
         found = scalar.constant(seed & 0xFFFFFFFF, UINT32)
         for k in range(words):
             part = scalar.cast(scalar.binary("shr", whole, 32 * k) if k else whole, UINT32)
-            mixed = _turned(part * _C1, 15) * _C2
-            found = _turned(_xor(found, mixed), 13) * _MORE + _ADDED
+            mixed = _rotated(part * _C1, 15) * _C2
+            found = _rotated(_xor(found, mixed), 13) * _MORE + _ADDED
         found = _xor(found, scalar.constant(4 * words, UINT32))
         for shift, factor in _FINAL:
             found = _xor(found, scalar.binary("shr", found, shift)) * factor

@@ -114,15 +114,15 @@ def sparse_attention_indexer(
     assume_shape(key_norm_weight.shape, (size,), _NAME, "key_norm_weight")
     assume_shape(key.shape, (batch, length, width), _NAME, "key")
     assume_shape(past_key.shape, (batch, past_key.shape[1], size), _NAME, "past_key")
-    turns = RotaryTables(cosine, sine, policy)
-    turns.check(batch)
+    rotary = RotaryTables(cosine, sine, policy)
+    rotary.check(batch)
     before = past_key.shape[1]
     if past_sequence_length is not None:
         before = length_of_past(_NAME, past_key, past_sequence_length)
     queries = heads_of(policy, query, query_norm_weight)
     if policy.is_tokens:
         present = _continued(past_key, key, before, past_sequence_length is not None)
-        chosen = _tokens(policy, turns, queries, key_norm_weight, mask, present, before)
+        chosen = _tokens(policy, rotary, queries, key_norm_weight, mask, present, before)
         return chosen, present, None
     for x, wanted, name in (
         (gate, (batch, length, width), "gate"),
@@ -138,7 +138,7 @@ def sparse_attention_indexer(
     ):  # fmt: skip
         raise InvalidGraph(message(_NAME, "An input of csa is missing"))
     windows = _Windows(policy, past_proj_buffer, key, gate)
-    new = windows.compressed(turns, position_bias, key_norm_weight, before)
+    new = windows.compressed(rotary, position_bias, key_norm_weight, before)
     present = _continued(
         past_key, cast(new, past_key.dtype), before, past_sequence_length is not None
     )
@@ -149,10 +149,10 @@ def sparse_attention_indexer(
         at = integer.floordiv(row, length), integer.modulo(row, length)
         return scalar.load(position_ids, at)
 
-    turned = turns.turn(
+    rotated = rotary.rotate(
         queries, lambda at: (at[0], scalar.load(position_ids, at[:2])), "position_ids"
     )
-    scores = _scores(policy, turned, keys, head_weights)
+    scores = _scores(policy, rotated, keys, head_weights)
 
     def seen(row: Dim) -> Scalar:
         return entries_seen(policy, position(row), scalar.size(keys.shape[1]))
@@ -162,7 +162,7 @@ def sparse_attention_indexer(
 
 
 def _continued(past: Tensor, new: Tensor, before: Dim, in_place: bool) -> Tensor:
-    """The past (batch, places, size) with what is new: behind it, or in its room."""
+    """The past (batch, places, size) with what is new: behind it, or within its capacity."""
     if not in_place:
         return concat([past, new], 1)
     found = in_buffer(_NAME, unsqueeze(past, (1,)), unsqueeze(new, (1,)), before)
@@ -193,7 +193,7 @@ def _hidden(scores: Tensor, seen: Callable[[Dim], Scalar]) -> Tensor:
 
 
 def _tokens(
-    policy: IndexPolicy, turns: RotaryTables, queries: Tensor, weight: Tensor, mask: Tensor | None,
+    policy: IndexPolicy, rotary: RotaryTables, queries: Tensor, weight: Tensor, mask: Tensor | None,
     present: Tensor, before: Dim,
 ) -> Tensor:  # fmt: skip
     """Tokens of the best blocks; blocks are made of the tokens that are seen, without gaps."""
@@ -222,12 +222,12 @@ def _tokens(
         return scalar.cast(scalar.load(every, (b, place, d)), FLOAT)
 
     pooled = mean(compute((batch, blocks, ratio, size), key), (2,))
-    keys = turns.turn(
+    keys = rotary.rotate(
         normal(policy, pooled, weight),
         lambda at: (at[0], token(at[0], scalar.size(at[1] * ratio))),
     )
-    turned = turns.turn(queries, lambda at: (at[0], scalar.size(before + at[1])), ROTARY)
-    scores = _scores(policy, turned, keys, None)
+    rotated = rotary.rotate(queries, lambda at: (at[0], scalar.size(before + at[1])), ROTARY)
+    scores = _scores(policy, rotated, keys, None)
     chosen = best(policy, _hidden(scores, lambda row: scalar.binary("div", seen(row), ratio)))
     places, _ = selected_tokens(
         policy, chosen, seen, lambda row, number: token(integer.floordiv(row, length), number)
@@ -286,7 +286,7 @@ class _Windows:
         open_tokens = waiting + length - self.first
         self.count = integer.floordiv(open_tokens, ratio)
 
-    def compressed(self, turns: RotaryTables, bias: Tensor, weight: Tensor, before: Dim) -> Tensor:
+    def compressed(self, rotary: RotaryTables, bias: Tensor, weight: Tensor, before: Dim) -> Tensor:
         """The entries of windows that are complete now, (batch, windows, size) in float32."""
         policy, ratio = self.policy, self.policy.ratio
         size = self.width // 2
@@ -305,7 +305,7 @@ class _Windows:
         def place(at: tuple[Dim, ...]) -> tuple[Dim, Scalar]:
             return at[0], scalar.size((before + at[1]) * ratio)
 
-        return turns.turn(normal(policy, pooled, weight), place)
+        return rotary.rotate(normal(policy, pooled, weight), place)
 
     def kept(self) -> Tensor:
         """The buffer for next time: the last complete window of these, and what is behind it."""

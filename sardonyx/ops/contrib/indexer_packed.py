@@ -109,14 +109,14 @@ def packed_sparse_attention_indexer(
     ):  # fmt: skip
         if x is not None:
             _check_shape(x, wanted, name)
-    turns = RotaryTables(cosine, sine, policy)
-    turns.check(batch)
+    rotary = RotaryTables(cosine, sine, policy)
+    rotary.check(batch)
     plan = _plan(policy, starts, pasts, past_state_lengths, tokens, state_capacity)
     keys = _Waiting(plan, past_kv_buffer, key)
     gates = None
     if past_gate_buffer is not None and gate is not None:
         gates = _Waiting(plan, past_gate_buffer, gate)
-    new = _entries(policy, plan, turns, keys, gates, position_bias, key_norm_weight, size)
+    new = _entries(policy, plan, rotary, keys, gates, position_bias, key_norm_weight, size)
     state = _state(plan, past_key_state, new)
 
     requests = requests_of(starts, tokens)
@@ -132,8 +132,8 @@ def packed_sparse_attention_indexer(
         return past + scalar.size(token) - start_of(starts, b)
 
     name = ROTARY if position_ids is None else "position_ids"
-    turned = turns.turn(queries, lambda at: (request(at[0]), position(at[0])), name)
-    scores = total_scores(policy, _products(policy, turned, state, request), head_weights)
+    rotated = rotary.rotate(queries, lambda at: (request(at[0]), position(at[0])), name)
+    scores = total_scores(policy, _products(policy, rotated, state, request), head_weights)
 
     def usable(token: Dim, count: Scalar) -> Scalar:
         return scalar.select(scalar.load(plan.fits, (request(token),)), count, 0)
@@ -305,7 +305,7 @@ class _Waiting:
 
 
 def _entries(
-    policy: IndexPolicy, plan: _Plan, turns: RotaryTables, keys: _Waiting, gates: _Waiting | None,
+    policy: IndexPolicy, plan: _Plan, rotary: RotaryTables, keys: _Waiting, gates: _Waiting | None,
     bias: Tensor | None, weight: Tensor, size: Dim,
 ) -> Tensor:  # fmt: skip
     """New keys (batch, as many as there may be, size) in float32."""
@@ -335,7 +335,7 @@ def _entries(
     def place(at: tuple[Dim, ...]) -> tuple[Dim, Scalar]:
         return at[0], (scalar.load(plan.keys, (at[0],)) + scalar.size(at[1])) * ratio
 
-    return turns.turn(normal(policy, pooled, weight), place)
+    return rotary.rotate(normal(policy, pooled, weight), place)
 
 
 def _state(plan: _Plan, past: Tensor, new: Tensor) -> Tensor:

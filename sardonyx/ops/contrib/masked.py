@@ -40,22 +40,22 @@ def reads_ordered_keys(value: Value) -> bool:
 
 
 def ordered(past: Tensor) -> Tensor:
-    """(2, batch, heads, room, size) with keys as (batch, heads, size / x, room, x) has them.
+    """(2, batch, heads, capacity, size) of keys as (batch, heads, size / x, capacity, x).
 
     x elements of a key, 16 bytes, lie side by side; keys of all places come before the next ones.
     """
     keys, values = (reshape(slice_axis(past, 0, k, k + 1), past.shape[1:]) for k in range(2))
-    batch, heads, room, size = keys.shape
+    batch, heads, capacity, size = keys.shape
     few, groups = _groups(past, size)
-    split = transpose(reshape(keys, (batch, heads, room, groups, few)), (0, 1, 3, 2, 4))
+    split = transpose(reshape(keys, (batch, heads, capacity, groups, few)), (0, 1, 3, 2, 4))
     return _stacked(reshape(split, keys.shape), values)
 
 
 def _in_order(keys: Tensor) -> Tensor:
-    """Keys (batch, heads, room, size) out of the order that `ordered` gives them."""
-    batch, heads, room, size = keys.shape
+    """Keys (batch, heads, capacity, size) out of the order that `ordered` gives them."""
+    batch, heads, capacity, size = keys.shape
     few, groups = _groups(keys, size)
-    split = transpose(reshape(keys, (batch, heads, groups, room, few)), (0, 1, 3, 2, 4))
+    split = transpose(reshape(keys, (batch, heads, groups, capacity, few)), (0, 1, 3, 2, 4))
     return reshape(split, keys.shape)
 
 

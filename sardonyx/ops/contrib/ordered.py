@@ -125,8 +125,8 @@ def q_ordered_mat_mul(
     depth = a.shape[-1]
     count = b.shape[-1] if known_equal(b.shape[-2], depth) else b.shape[-2]
     right = reshape(b, (*b.shape[:-2], count, depth))
-    turned = transpose(right, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
-    total = cast(matmul(cast(a, INT32), cast(turned, INT32)), FLOAT)
+    transposed = transpose(right, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
+    total = cast(matmul(cast(a, INT32), cast(transposed, INT32)), FLOAT)
     columns = cast(scale_b, FLOAT) if scale_b.rank else _scale(where, scale_b)
     total = total * _scale(where, scale_a) * columns
     if bias is not None:

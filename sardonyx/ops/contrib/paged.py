@@ -215,7 +215,7 @@ def paged_attention(
 
 @dataclass(frozen=True, slots=True)
 class Angles:
-    """How queries and keys are turned: tables by place, the first element, pairs side by side."""
+    """How queries and keys are rotated: tables by place, the first element, pairs side by side."""
 
     cosine: Tensor | None
     sine: Tensor | None
@@ -252,7 +252,7 @@ def written_tokens(
         places: cumulative_sequence_length, past_seqlens and block_table.
         slot_mapping: Where new tokens go; where the table says if None.
         counts: How many heads queries have, and keys.
-        angles: How both are turned; None: not at all.
+        angles: How both are rotated; None: not at all.
         norms: How both are normalised before.
         codes: How the caches hold keys, and values.
     """
@@ -273,13 +273,13 @@ def written_tokens(
         queries = rms_norm(queries, norms.queries, -1, norms.epsilon, 1)[0]
         keys = rms_norm(keys, norms.keys, -1, norms.epsilon, 1)[0]
     starts = rising(starts, "cumulative_sequence_length", tokens)
-    room = table.shape[1] * key_cache.shape[1]
-    pasts = _sound_pasts(pasts, starts, room)
+    capacity = table.shape[1] * key_cache.shape[1]
+    pasts = _sound_pasts(pasts, starts, capacity)
     pages = Pages(starts, pasts, table, key_cache.shape[1], key_cache.shape[0],
                   requests_of(starts, tokens))  # fmt: skip
     if angles is not None:
         queries, keys = (
-            turned_rows(where, x, pages.position, angles, ROTARY) for x in (queries, keys)
+            rotated_rows(where, x, pages.position, angles, ROTARY) for x in (queries, keys)
         )
     slots = pages.slots(tokens) if slot_mapping is None else slot_mapping
     assume_shape(slots.shape, (tokens,), where, "slot_mapping")
@@ -290,12 +290,12 @@ def written_tokens(
     return queries, pages, key_cache, value_cache
 
 
-def _sound_pasts(pasts: Tensor, starts: Tensor, room: Dim) -> Tensor:
+def _sound_pasts(pasts: Tensor, starts: Tensor, capacity: Dim) -> Tensor:
     """How many tokens of requests are cached, int64[batch]; with the new ones there is room."""
 
     def body(b: Dim) -> Scalar:
         new = start_of(starts, b + 1) - start_of(starts, b)
-        most = scalar.size(room) - new
+        most = scalar.size(capacity) - new
         return scalar.check_range(scalar.load(pasts, (b,)), "past_seqlens", 0, most)
 
     return compute(pasts.shape, body)
@@ -328,10 +328,10 @@ def _parts(
     return first, second, third
 
 
-def turned_rows(
+def rotated_rows(
     where: str, x: Tensor, position: Callable[[Dim], Scalar], angles: Angles, name: str
 ) -> Tensor:
-    """(T, heads, size) with elements from `angles.offset` on turned by the angles of their places.
+    """(T, heads, size) with elements from `angles.offset` on rotated by the angles of their places.
 
     A place that the caches do not have is a fault of what `name` names.
     """
@@ -346,5 +346,5 @@ def turned_rows(
     moved = unsqueeze(transpose(rest, (1, 0, 2)), (0,))
     some = 0 if integer.known_equal(width, rest.shape[2]) else width
     found = rotate(moved, caches, angle, None, some)
-    turned = transpose(reshape(found, moved.shape[1:]), (1, 0, 2))
-    return concat([before, turned], 2) if offset else turned
+    rotated = transpose(reshape(found, moved.shape[1:]), (1, 0, 2))
+    return concat([before, rotated], 2) if offset else rotated

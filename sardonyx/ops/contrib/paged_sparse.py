@@ -116,8 +116,8 @@ def sparse_paged_attention(
         groups.append(entries.near(keys, values, local_window_size))
     if selected_kv_source == _SOURCES[1]:
         both = auxiliary_key, auxiliary_value
-        room = _auxiliary(*both, auxiliary_lengths, bool(auxiliary_kv_shared), pages, keys)
-        groups.append(entries.beside(*room, keys.shape[2]))
+        auxiliary = _auxiliary(*both, auxiliary_lengths, bool(auxiliary_kv_shared), pages, keys)
+        groups.append(entries.beside(*auxiliary, keys.shape[2]))
     else:
         groups.append(entries.chosen(keys, values, local_window_size if groups else None))
     seen_keys = concat([g.keys for g in groups], 2)
@@ -150,7 +150,7 @@ def _auxiliary(
     key: Tensor | None, value: Tensor | None, lengths: Tensor | None, shared: bool, pages: Pages,
     cache: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Keys and values (batch, room, heads or one, size), and how many there are, int32[batch]."""
+    """Keys, values (batch, capacity, heads or one, size), and how many there are, int32[batch]."""
     if key is None or lengths is None:
         what = "Entries of an auxiliary cache need auxiliary_key and auxiliary_lengths"
         raise InvalidGraph(message(_SPARSE, what))
@@ -206,12 +206,12 @@ class _Entries:
 
     def near(self, keys: Tensor, values: Tensor, window: int) -> _Group:
         """The places of a token's own sequence, or the last `window` of them up to it."""
-        room = self.pages.table.shape[1] * self.pages.block
+        capacity = self.pages.table.shape[1] * self.pages.block
 
         def seen(token: Dim, at: Dim) -> Scalar:
             return self._within(token, scalar.size(at), window)
 
-        return self._paged(keys, values, room, lambda token, at: scalar.size(at), seen)
+        return self._paged(keys, values, capacity, lambda token, at: scalar.size(at), seen)
 
     def chosen(self, keys: Tensor, values: Tensor, window: int | None) -> _Group:
         """Selected places of the main caches, but for those that `near` has with a window."""
@@ -224,18 +224,18 @@ class _Entries:
         return self._paged(keys, values, self.selected.shape[1], self._place, seen)
 
     def beside(self, keys: Tensor, values: Tensor, lengths: Tensor, heads: Dim) -> _Group:
-        """Selected rows of auxiliary caches (batch, room, heads or one, size), for all heads."""
-        pages, room = self.pages, keys.shape[1]
+        """Selected rows of auxiliary caches (batch, capacity, heads or one, size), of all heads."""
+        pages, capacity = self.pages, keys.shape[1]
 
         def seen(token: Dim, entry: Dim) -> Scalar:
             place = self._place(token, entry)
             length = scalar.cast(scalar.load(lengths, (pages.request(token),)), INT64)
-            there = (place >= 0) & (place < length) & (place < scalar.size(room))
+            there = (place >= 0) & (place < length) & (place < scalar.size(capacity))
             return self._counted(token, entry) & there
 
         def read(cache: Tensor) -> Tensor:
             def body(token: Dim, head: Dim, entry: Dim, d: Dim) -> Scalar:
-                row = row_of(self._place(token, entry), room)
+                row = row_of(self._place(token, entry), capacity)
                 mine = 0 if cache.shape[2] == 1 else head
                 value = scalar.load(cache, (pages.request(token), row, mine, d))
                 return scalar.select(seen(token, entry), value, 0.0)

@@ -8,7 +8,7 @@ from sardonyx.base.errors import InvalidGraph, message
 from sardonyx.base.sizes import Dim
 from sardonyx.ops.contrib.attention import DOMAIN, HIDDEN, attend
 from sardonyx.ops.contrib.grouped import cache_of, grouped_heads, lengths_of
-from sardonyx.ops.contrib.paged import Angles, turned_rows
+from sardonyx.ops.contrib.paged import Angles, rotated_rows
 from sardonyx.ops.core.contents import contents
 from sardonyx.ops.core.ranges import ROTARY, ranged, row_in
 from sardonyx.ops.core.registry import op
@@ -84,10 +84,10 @@ def dynamic_sparse_attention(
     (total,) = contents(
         reshape(scalar_of(total_sequence_length, _SPARSE), (1,)), "The length of all keys", 1
     )
-    room: Dim = 0 if past_key is None else past_key.shape[2]
+    capacity: Dim = 0 if past_key is None else past_key.shape[2]
     what = "total_sequence_length is more than the past and the new keys"
-    assume_at_most(total, room + length, _SPARSE, what)
-    _, begins = lengths_of(_SPARSE, seqlens_k, batch, length, total, room)
+    assume_at_most(total, capacity + length, _SPARSE, what)
+    _, begins = lengths_of(_SPARSE, seqlens_k, batch, length, total, capacity)
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, q_norm_weight, -1, qk_norm_epsilon, 1)[0]
         keys = rms_norm(keys, k_norm_weight, -1, qk_norm_epsilon, 1)[0]
@@ -108,9 +108,9 @@ def dynamic_sparse_attention(
     flat = reshape(transpose(queries, (0, 2, 1, 3)), (rows, num_heads, size))
     if do_rotary:
         angles = Angles(cosine, sine, rotary_offset, bool(rotary_interleaved))
-        flat = turned_rows(_SPARSE, flat, position, angles, name)
+        flat = rotated_rows(_SPARSE, flat, position, angles, name)
         new = reshape(transpose(keys, (0, 2, 1, 3)), (rows, kv_num_heads, size))
-        new = turned_rows(_SPARSE, new, position, angles, name)
+        new = rotated_rows(_SPARSE, new, position, angles, name)
         keys = transpose(reshape(new, (batch, length, kv_num_heads, size)), (0, 2, 1, 3))
     present = [
         cache_of(_SPARSE, past, new, begins, total)

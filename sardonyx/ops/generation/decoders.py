@@ -290,7 +290,7 @@ class Decoder:
             k for k in range(len(shape)) if k not in self.size_axes and k > self.cache_axis
         )
         shape[self.cache_axis] = rows
-        shape[place] = self.longest if self.has_room else 0
+        shape[place] = self.longest if self.has_fixed_caches else 0
         if self.cache_axis:
             shape[0] = 2
         for axis in self.size_axes:
@@ -300,7 +300,7 @@ class Decoder:
         return constant(0, _dtype(value, FLOAT), tuple(shape))
 
     @property
-    def has_room(self) -> bool:
+    def has_fixed_caches(self) -> bool:
         """Whether caches have room for the longest sequence."""
         return any(role_of(v) == "past_sequence_length" for v in self.decoder.inputs)
 

@@ -57,7 +57,7 @@ class EncodedDecoder(Decoder):
         self._crosses = outputs[split:]
         if split == own + 2:
             self._hidden = outputs[1]
-            caches = [self._with_room(x) for x in outputs[2:split]]
+            caches = [self._padded(x) for x in outputs[2:split]]
             return self.last(outputs[0]), self._spread_caches(caches)
         if split > 1:
             what = "The encoder's outputs do not fit the decoder's inputs"
@@ -84,12 +84,12 @@ class EncodedDecoder(Decoder):
         """The newest token, or all of them where the graph does not say that it reads one."""
         value = next(v for v in self.decoder.inputs if role_of(v) == "input_ids")
         shape = value.declared.shape if value.declared else None
-        if shape is not None and len(shape) > 1 and shape[1] == 1 or self.has_room:
+        if shape is not None and len(shape) > 1 and shape[1] == 1 or self.has_fixed_caches:
             return unsqueeze(step.tokens, (1,))
         return slice_axis(step.sequences, 1, 0, step.length)
 
-    def _with_room(self, cache: Tensor) -> Tensor:
-        if not self.has_room:
+    def _padded(self, cache: Tensor) -> Tensor:
+        if not self.has_fixed_caches:
             return cache
-        room = self.longest - cache.shape[2]
-        return pad(cache, (0, 0, 0, 0), (0, 0, room, 0), "constant", 0.0)
+        rest = self.longest - cache.shape[2]
+        return pad(cache, (0, 0, 0, 0), (0, 0, rest, 0), "constant", 0.0)

@@ -264,7 +264,7 @@ class RotaryCaches(NamedTuple):
     Attributes:
         cosine: (positions, pairs).
         sine: As many.
-        interleaved: Whether pairs are neighbours; else they are half of what is turned apart.
+        interleaved: Whether pairs are neighbours; else they are half of what is rotated apart.
     """
 
     cosine: Tensor
@@ -292,19 +292,19 @@ def rotate(
     heads: int | None,
     width: Dim,
 ) -> Tensor:
-    """Pairs of elements turned by the angle of their position.
+    """Pairs of elements rotated by the angle of their position.
 
     Args:
         x: (batch, heads, sequence, size), or (batch, sequence, heads * size).
         caches: Of cosines and sines.
         angle: Finds the element of a cache.
         heads: Number of heads, for rank 3.
-        width: How many of the first elements of a head are turned; 0 for all.
+        width: How many of the first elements of a head are rotated; 0 for all.
     """
     split = split_heads(x, heads, "RotaryEmbedding")
-    turned = split.shape[3] if width == 0 else width
-    half = turned // 2
-    assume_at_most(turned, split.shape[3], "RotaryEmbedding", "More is turned than there is")
+    rotated = split.shape[3] if width == 0 else width
+    half = rotated // 2
+    assume_at_most(rotated, split.shape[3], "RotaryEmbedding", "More is turned than there is")
     cosine, sine, interleaved = caches
     for cache in (cosine, sine):
         assume_at_most(half, cache.shape[-1], "RotaryEmbedding", "A cache is too narrow")

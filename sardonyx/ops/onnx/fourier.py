@@ -5,7 +5,7 @@
 
 with W(N, m) = exp(-2 pi i m / N) and N = N1 N2 (J. Cooley and J. Tukey, An Algorithm for the
 Machine Calculation of Complex Fourier Series, 1965): both sums are products with small tables,
-between them every element is turned by an angle. A length with a large prime factor becomes a
+between them every element is rotated by an angle. A length with a large prime factor becomes a
 convolution with a chirp, of a length that has none (L. Bluestein, A Linear Filtering Approach to
 the Computation of the Discrete Fourier Transform, 1970). Tables are computed in double, once.
 
@@ -103,9 +103,9 @@ def _in_steps(x: Tensor, length: int, first: int, inverse: bool) -> Tensor:
     split = transpose(x.reshape(*lead, parts, first, rest), [*axes, rank + 2, rank, rank + 1])
     short = transform(split, first, inverse=inverse)  # [..., n2, 2, k1]
     angles = _roots(np.multiply.outer(np.arange(rest), np.arange(first)), length, inverse)
-    turned = _product(short, _planes(angles, x.dtype))
+    rotated = _product(short, _planes(angles, x.dtype))
     # [..., n2, 2, k1] -> [..., k1, 2, n2]
-    across = transpose(turned, [*axes, rank + 2, rank + 1, rank])
+    across = transpose(rotated, [*axes, rank + 2, rank + 1, rank])
     last = transform(across, rest, inverse=inverse)  # [..., k1, 2, k2]
     # [..., k1, 2, k2] -> [..., 2, k2, k1]
     back = transpose(last, [*axes, rank + 1, rank + 2, rank])

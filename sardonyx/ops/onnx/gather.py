@@ -167,10 +167,10 @@ def tensor_scatter(
     if axis == 0 or mode not in ("linear", "circular"):
         what = f"There is no mode {mode!r} along axis {axis}"
         raise InvalidGraph(message(where, what, expected="linear or circular, not along axis 0"))
-    room, count = cache.shape[axis], update.shape[axis]
+    capacity, count = cache.shape[axis], update.shape[axis]
     shape = (*cache.shape[:axis], count, *cache.shape[axis + 1 :])
     assume_shape(update.shape, shape, where, "The update")
-    assume_at_most(count, room, where, "The update is longer than the cache")
+    assume_at_most(count, capacity, where, "The update is longer than the cache")
     if write_indices is not None:
         assume_shape(write_indices.shape, cache.shape[:1], where, "The tensor of write indices")
 
@@ -179,11 +179,11 @@ def tensor_scatter(
         if write_indices is not None:
             start = scalar.cast(scalar.load(write_indices, at[:1]), dtypes.INT64)
             if mode == "linear":
-                place = place - scalar.check_range(start, "write_indices", 0, room - count)
+                place = place - scalar.check_range(start, "write_indices", 0, capacity - count)
             else:
                 # Twice the remainder: it has the sign of what is divided.
-                rest = scalar.binary("rem", place - start, scalar.size(room))
-                place = scalar.binary("rem", rest + scalar.size(room), scalar.size(room))
+                rest = scalar.binary("rem", place - start, scalar.size(capacity))
+                place = scalar.binary("rem", rest + scalar.size(capacity), scalar.size(capacity))
         inside = (place >= 0) & (place < scalar.size(count))
         source = (*at[:axis], scalar.as_index(place, count), *at[axis + 1 :])
         return scalar.select(inside, scalar.load(update, source), scalar.load(cache, at))

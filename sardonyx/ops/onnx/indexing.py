@@ -1,4 +1,4 @@
-"""What both indexers of sparse attention do: norms, turns, pooled keys, scores, and the best ones.
+"""What both indexers of sparse attention do: norms, rotations, pooled keys, scores, best ones.
 
 Tensors here are in float32, whatever is given and stored.
 """
@@ -137,15 +137,15 @@ class RotaryTables:
         if self.cosine.rank == 3:  # noqa: PLR2004 - a table for each request
             assume_shape(shape[:1], (batch,), where, "cos_cache")
 
-    def turn(
+    def rotate(
         self,
         x: Tensor,
         place: Callable[[tuple[Dim, ...]], tuple[Dim, Scalar]],
         name: str = "",
     ) -> Tensor:
-        """Vectors along the last axis, turned by the angles of their places.
+        """Vectors along the last axis, rotated by the angles of their places.
 
-        qsa turns the first elements, half of the table's width apart; csa neighbours among the
+        qsa rotates the first elements, half of the table's width apart; csa neighbours among the
         last ones, twice the table's width. A place outside of the table is a fault where places
         have a name; else they are those of vectors that may not be there, and taken as its ends.
 

@@ -264,8 +264,8 @@ def stft_17(
         raise InvalidGraph(message("STFT", "Neither a window nor a frame's length is given"))
     batch, samples = signal.shape[:2]
     flat = signal.reshape(batch, samples * parts)
-    room = samples - length
-    count = integer.maximum(integer.floordiv(room, step) + 1, 0)
+    rest = samples - length
+    count = integer.maximum(integer.floordiv(rest, step) + 1, 0)
     width = length * parts
 
     def frame(b: Dim, f: Dim, n: Dim) -> Scalar:

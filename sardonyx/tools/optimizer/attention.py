@@ -225,10 +225,10 @@ class _Fusion:
         return self._finish("MultiHeadAttention", inputs, attributes)
 
     def _side_by_side(self, heads: Value, sizes: MaskSizes) -> Value:
-        turned = (sizes.batch, sizes.length, sizes.heads, sizes.size)
+        apart = (sizes.batch, sizes.length, sizes.heads, sizes.size)
         width = sizes.heads * sizes.size
         perm: dict[str, Attribute] = {"perm": [0, 2, 1, 3]}
-        moved = self._add("Transpose", [heads], turned, heads, perm)
+        moved = self._add("Transpose", [heads], apart, heads, perm)
         to = self._integers("joined", [0, 0, width])
         return self._add("Reshape", [moved, to], (sizes.batch, sizes.length, width), heads)
 

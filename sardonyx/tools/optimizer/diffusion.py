@@ -6,7 +6,7 @@
     BiasSplitGelu:  lower(x + b) * gelu(upper(x + b))
     BiasAdd:        x + bias + skip
 
-Images are turned before and after: turnings that meet cancel afterwards.
+Images are transposed before and after: Transposes that meet cancel afterwards.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def diffusion(options: FusionOptions) -> list[list[Rule]]:
     return [rules for enabled, rules in steps if enabled]
 
 
-def _turned(graph: Graph, nodes: list[Node], x: Value, perm: list[Item]) -> Value:
+def _transposed(graph: Graph, nodes: list[Node], x: Value, perm: list[Item]) -> Value:
     shape = tuple((x.shape or ())[int(str(axis))] for axis in perm)
     made = like(graph, x, shape)
     nodes.append(node_of("Transpose", [x], [made], {"perm": perm}))
@@ -125,11 +125,11 @@ def _group_norm(
         "activation": int("y" in found.values),
         "channels_last": int(channels_last),
     }
-    image = _turned(graph, nodes, x, _TO_LAST) if channels_last else x
+    image = _transposed(graph, nodes, x, _TO_LAST) if channels_last else x
     made = like(graph, image)
     inputs = [image, *vectors]
     nodes.append(node_of("GroupNorm", inputs, [made], attributes, domain=MICROSOFT, found=found))
-    result = _turned(graph, nodes, made, _TO_FIRST) if channels_last else made
+    result = _transposed(graph, nodes, made, _TO_FIRST) if channels_last else made
     return Patch({root.output: result}, nodes, "GroupNorm")
 
 
@@ -138,7 +138,7 @@ def _skip_group_norm(graph: Graph, root: Node, found: PatternMatch) -> Patch | s
     if not same_shape(a, b):
         return "the two that are added differ in shape"
     nodes: list[Node] = []
-    images = [_turned(graph, nodes, value, _TO_LAST) for value in (a, b)]
+    images = [_transposed(graph, nodes, value, _TO_LAST) for value in (a, b)]
     outputs = [like(graph, root.output), like(graph, images[0])]
     node = node_of(
         "SkipGroupNorm", [images[0], found["gamma"], found["beta"], images[1]], outputs,
@@ -147,7 +147,7 @@ def _skip_group_norm(graph: Graph, root: Node, found: PatternMatch) -> Patch | s
     nodes.append(node)
     replacements = {root.output: outputs[0]}
     if total.is_graph_output or total.use_count > 1:
-        replacements[total] = _turned(graph, nodes, outputs[1], _TO_FIRST)
+        replacements[total] = _transposed(graph, nodes, outputs[1], _TO_FIRST)
     return Patch(replacements, nodes, "SkipGroupNorm")
 
 
@@ -159,7 +159,7 @@ def _nhwc_conv(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
         return "its channels are in groups"
     filters = array_of(weight).transpose(0, 2, 3, 1)
     nodes: list[Node] = []
-    image = _turned(graph, nodes, x, _TO_LAST)
+    image = _transposed(graph, nodes, x, _TO_LAST)
     shape = root.output.shape or ()
     made = like(graph, root.output, tuple(shape[int(str(axis))] for axis in _TO_LAST))
     inputs = [image, constant(graph, weight.name, filters), *root.inputs[2:]]
@@ -168,7 +168,7 @@ def _nhwc_conv(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
             "NhwcConv", inputs, [made], root.attributes, domain=MICROSOFT, found=found
         )
     )  # fmt: skip
-    return Patch({root.output: _turned(graph, nodes, made, _TO_FIRST)}, nodes, "NhwcConv")
+    return Patch({root.output: _transposed(graph, nodes, made, _TO_FIRST)}, nodes, "NhwcConv")
 
 
 _GATED = "Mul(lower, ms.Gelu(upper))"

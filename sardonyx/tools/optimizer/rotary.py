@@ -1,4 +1,4 @@
-"""Rotary embeddings: heads turned by angles that grow with their place.
+"""Rotary embeddings: heads rotated by angles that grow with their place.
 
     x * cos + concat(-upper(x), lower(x)) * sin  ->  RotaryEmbedding(x, places, cosines, sines)
 
@@ -62,7 +62,7 @@ class _Rotation:
             return "the number of heads or their size is not known"
         half = size // 2
         if not (is_half(found["lower"], x, 0, half) and is_half(found["upper"], x, half, size)):
-            return "it is not turned by halves"
+            return "it is not rotated by halves"
         if cos.shape != sin.shape or cos.shape is None or len(cos.shape) != _RANK:
             return "cosines and sines differ in shape"
         if cos.shape[0] not in (1, batch) or cos.shape[1:] != (1, length, size):
@@ -76,11 +76,11 @@ class _Rotation:
             made = like(self._graph, self._root.output)
             self._rotate([x, places, *tables], made, {})
             return Patch({self._root.output: made}, self._nodes, "RotaryEmbedding")
-        # The heads are split after they were turned, so that what follows sees them as they were.
-        turned = like(self._graph, flat)
-        self._rotate([flat, places, *tables], turned, attributes)
+        # The heads are split after they were rotated, so that what follows sees them as they were.
+        rotated = like(self._graph, flat)
+        self._rotate([flat, places, *tables], rotated, attributes)
         shape = self._integers([0, 0, heads, size])
-        split = self._add("Reshape", [turned, shape], turned, (batch, length, heads, size))
+        split = self._add("Reshape", [rotated, shape], rotated, (batch, length, heads, size))
         made = self._add("Transpose", [split], x, x.shape, {"perm": [0, 2, 1, 3]})
         return Patch({self._root.output: made}, self._nodes, "RotaryEmbedding")
 

@@ -156,19 +156,18 @@ def _gemm(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     return replace(root, "Gemm", [x, w, bias], domain="", found=found)
 
 
-def _turned(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
-    turn = found.named["turn"]
-    if attribute_of(turn, "perm") not in (None, [1, 0]):
+def _transposed_factors(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
+    if attribute_of(found.named["swap"], "perm") not in (None, [1, 0]):
         return "it does not turn a matrix"
-    name = "transA" if found["turned"] is root.inputs[0] else "transB"
-    inputs = [found["x"] if v is found["turned"] else v for v in root.inputs]
+    name = "transA" if found["factor"] is root.inputs[0] else "transB"
+    inputs = [found["x"] if v is found["factor"] else v for v in root.inputs]
     if inputs.count(found["x"]) > 1:
         return "both factors are the same"
     changed = _with(root, **{name: 0 if attribute_of(root, name) else 1})
     return replace(root, "Gemm", inputs, changed, domain="", found=found)
 
 
-def _turned_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
+def _transposed_twice(graph: Graph, root: Node, found: PatternMatch) -> Patch | str:
     rank = len(found["x"].shape or ())
     backwards = list(range(rank))[::-1]
     outer = root.attributes.get("perm") or backwards
@@ -216,8 +215,8 @@ SIMPLIFICATIONS: list[Rule] = table(
         ("Gemm", "Add(MatMul(x, w!), b!)", _gemm),
         (
             "Gemm",
-            "Gemm(turned=Transpose:turn(x), _, ...) | Gemm(_, turned=Transpose:turn(x), ...)",
-            _turned,
+            "Gemm(factor=Transpose:swap(x), _, ...) | Gemm(_, factor=Transpose:swap(x), ...)",
+            _transposed_factors,
         ),
         ("Reshape", "Reshape(x, target)", _target),
     ]
@@ -226,7 +225,7 @@ SIMPLIFICATIONS: list[Rule] = table(
 #: What makes fusions harder to find, and so comes after them.
 MERGES: list[Rule] = table(
     [
-        ("Transpose", "Transpose(Transpose:inner(x))", _turned_twice),
+        ("Transpose", "Transpose(Transpose:inner(x))", _transposed_twice),
         ("Reshape", "Reshape(Reshape(x, _), _)", _reshaped_twice),
     ]
 )
@@ -236,7 +235,7 @@ STEPS: dict[str, Build] = {
     "fold pads of convolutions": _pad,
     "fold factors of convolutions": _conv,
     "join MatMul and Add": _gemm,
-    "turn factors of Gemm": _turned,
-    "merge Transposes": _turned_twice,
+    "transpose factors of Gemm": _transposed_factors,
+    "merge Transposes": _transposed_twice,
     "merge Reshapes": _reshaped_twice,
 }

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sardonyx.api.parts import engine_of
+from sardonyx.api.inspection import SessionInspection, inspect
 from sardonyx.api.session import InferenceSession
 from sardonyx.plan.facts import CommandFacts, PlanFacts, TensorFacts
 from sardonyx.plan.plan import Command, Plan
-from sardonyx.runtime.engine import Engine
 from sardonyx.selection.loop_nests import COPY
 from sardonyx.tools.explain import explain_model
 from sardonyx.tools.view.trace import Trace
@@ -47,7 +46,7 @@ def placement_of_model(
 ) -> tuple[list[Placed], list[str]]:
     """All nodes of a session's model, and lines about the whole: `explain`'s."""
     found = explain_model(source, session, run=False)
-    rows = list(_of_engine(engine_of(session), session.get_providers()[0], ""))
+    rows = list(_of_plan(inspect(session), session.get_providers()[0], ""))
     rows += [
         Placed(n.name, n.operator, "", "", -1, "", (n.reason,)) for n in found.nodes if n.reason
     ]
@@ -86,8 +85,8 @@ def to_json(rows: Sequence[Placed]) -> dict[str, Any]:
 # -- a plan ---------------------------------------------------------------------------------------
 
 
-def _of_engine(engine: Engine, provider: str, purpose: str) -> Iterator[Placed]:
-    plan, facts = engine.executable.plan, PlanFacts.from_bytes(engine.record.facts)
+def _of_plan(found: SessionInspection, provider: str, purpose: str) -> Iterator[Placed]:
+    plan, facts = found.plan, found.facts
     readers = _readers(plan, facts)
     for number, command in enumerate(plan.commands):
         if not isinstance(command, Command):
@@ -98,8 +97,8 @@ def _of_engine(engine: Engine, provider: str, purpose: str) -> Iterator[Placed]:
         for node in command.origin or ("",):
             operator = facts.operators.get(node, ("", -1))[0]
             yield Placed(node, operator, where, kernel, number, purpose, remarks)
-    for other_purpose, other in engine.variants.items():
-        yield from _of_engine(other, provider, other_purpose)
+    for other_purpose, other in found.variants.items():
+        yield from _of_plan(other, provider, other_purpose)
 
 
 def _readers(plan: Plan, facts: PlanFacts) -> dict[int, list[int]]:

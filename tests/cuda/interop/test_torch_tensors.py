@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import errors
 from sardonyx.cuda.driver.device import device
@@ -19,6 +20,7 @@ from sardonyx.runtime.try_run import TENSORS
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider
+from tests.support.inside import executable_of
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
@@ -196,9 +198,9 @@ def test_where_libraries_read_feeds_runs_stay_in_their_own_stream(
         np.testing.assert_array_equal(session(*given).numpy(), x @ w)
     assert torch.made == 0
     assert library.done == ["matmul"] * 30
-    (frame,) = session._engine.executable.frames.held
-    assert frame.queue is frame.own_queue
-    assert frame.graphs.replays >= 20
+    (frame,) = inspect(session).frames
+    assert frame.is_own_stream
+    assert frame.replays >= 20
 
 
 @pytest.mark.parametrize("change", ["shape", "captured", "dense", "kind", "grad", "host"])
@@ -211,7 +213,7 @@ def test_other_calls_take_the_long_way(torch: Any, change: str) -> None:
     given = tensor(x)
     for _ in range(4):
         session(given)
-    executable: Any = session._engine.executable
+    executable = executable_of(session)
     assert executable.try_run((given,), None, TENSORS) is not None
     other: Any = tensor(np.ones((5, 3), np.float32) if change == "shape" else x)
     torch.captured = change == "captured"
@@ -249,8 +251,8 @@ def test_a_session_with_a_stream_of_its_own_keeps_it(torch: Any, lazy: FakeDrive
     tensor = Tensor(ort.OrtValue.ortvalue_from_numpy(x, "cuda", 0)._array)
     for _ in range(4):
         np.testing.assert_array_equal(session(tensor).numpy(), x + x)
-    (frame,) = session._engine.executable.frames.held
-    assert frame.queue.handle == own
+    (frame,) = inspect(session).frames
+    assert frame.stream == own
 
 
 _SINE = "g (float[N,256] x) => (float[N,256] y) { y = Sin(x) }"
@@ -287,4 +289,4 @@ def test_tensors_of_a_device(side: bool) -> None:
         with pytest.raises(errors.SardonyxError, match="index"):
             picked(x[:, :3].contiguous(), at + 7)
         torch.testing.assert_close(picked(x[:, :3].contiguous(), at), x[at, :3])
-    assert sine._engine.executable.frames.held[0].graphs.replays >= 30
+    assert inspect(sine).frames[0].replays >= 30

@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sardonyx.api.inspection import inspect_engine
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
 from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.libraries import background, cublaslt_products
 from sardonyx.cuda.libraries import cublaslt as module
 from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings
+from sardonyx.cuda.run.bound_runs import BoundRuns
+from sardonyx.cuda.run.launching import Launches
+from sardonyx.plan.plan import Command
 from sardonyx.runtime.engine import Engine
 from sardonyx.store.cache import Cache
 from tests.cuda.test_accelerate import CASES, _feeds
@@ -45,8 +49,14 @@ def bindings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cublas
         yield bindings
 
 
-def _engines(bindings: CublasLt, text: str, weights: Any, **options: Any) -> tuple[Engine, Engine]:
-    libraries = Libraries({"matmul": module.CublasLt(Device(0), LibrarySettings(**options))})
+def _library(**options: Any) -> module.CublasLt:
+    return module.CublasLt(Device(0), LibrarySettings(**options))
+
+
+def _engines(
+    bindings: CublasLt, text: str, weights: Any, library: module.CublasLt | None = None
+) -> tuple[Engine, Engine]:
+    libraries = Libraries({"matmul": library or _library()})
     provider: Any = FakeProvider(bindings.driver, libraries=libraries)
     model = model_of(text, weights, opset=17).SerializeToString()
     return (
@@ -54,6 +64,10 @@ def _engines(bindings: CublasLt, text: str, weights: Any, **options: Any) -> tup
         # Many tests compare with the same one: it is compiled once.
         create_engine(model, EngineOptions()),
     )
+
+
+def _undone(there: Engine) -> frozenset[int]:
+    return inspect_engine(there).libraries.undone
 
 
 @pytest.mark.parametrize("name", _PRODUCTS)
@@ -65,7 +79,7 @@ def test_equals_what_kernels_compute(bindings: CublasLt, name: str) -> None:
         found, expected = there.run(feeds)[0], here.run(feeds)[0]
         assert_near(found, expected, like)
     assert bindings.products
-    assert there.executable.parts.libraries.undone == set()  # type: ignore[attr-defined]  # of a device
+    assert not _undone(there)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +103,7 @@ def test_sizes_of_one_and_none(bindings: CublasLt, shape: tuple[int, int, int]) 
 def test_sums_are_rounded_as_the_option_says(
     bindings: CublasLt, dtype: str, options: dict[str, Any], compute: int
 ) -> None:
-    there, _ = _engines(bindings, _TEXT.replace("float", dtype), {}, **options)
+    there, _ = _engines(bindings, _TEXT.replace("float", dtype), {}, _library(**options))
     kind = {"float": np.float32, "double": np.float64, "float16": np.float16}[dtype]
     there.run([np.ones((4, 4), kind)] * 2)
     assert [x["compute"] for x in bindings.held.values() if "compute" in x] == [compute]
@@ -144,19 +158,18 @@ def test_a_first_run_waits_for_few_trials(
     if broken:
         getattr(bindings, broken).add(0)
     weights = {n: np.eye(12, dtype=np.float32) * f for n, f in (("w", 2), ("v", 3))}
-    there, _ = _engines(bindings, _FOUR, weights)
-    executable: Any = there.executable
-    (library,) = executable.parts.state.libraries._every
+    library = _library()
+    there, _ = _engines(bindings, _FOUR, weights, library)
     library._tried = time.monotonic()
     x = np.arange(24, dtype=np.float32).reshape(2, 12)
     done = 1 if seconds and not broken else 0  # the first one used up what there was
     for turn in range(4):
         assert there.run([x])[0].tolist() == (18 * x).tolist()
         if turn == 0:
-            assert len(executable.parts.libraries.undone) == 3 - done
+            assert len(_undone(there)) == 3 - done
             _no_longer_pending(library)
             assert library.version == 1  # once, however many they are
-    assert len(executable.parts.libraries.undone) == (3 if broken else 0)
+    assert len(_undone(there)) == (3 if broken else 0)
 
 
 def test_what_fails_in_the_background_is_left_to_the_kernel(
@@ -167,14 +180,13 @@ def test_what_fails_in_the_background_is_left_to_the_kernel(
 
     monkeypatch.setattr(module, "_TRIED_SECONDS", 0)
     monkeypatch.setattr(module.CublasLt, "_prepare", fail)
-    there, _ = _engines(bindings, _TEXT, {})
-    executable: Any = there.executable
-    (library,) = executable.parts.state.libraries._every
+    library = _library()
+    there, _ = _engines(bindings, _TEXT, {}, library)
     for size in (3, 4):  # the thread goes on
         x = np.eye(size, dtype=np.float32)
         assert there.run([x, x])[0].tolist() == x.tolist()
         _no_longer_pending(library)
-    assert executable.parts.libraries.undone != set()
+    assert _undone(there)
 
 
 def test_trials_begin_when_a_first_run_is_over(
@@ -182,17 +194,16 @@ def test_trials_begin_when_a_first_run_is_over(
 ) -> None:
     monkeypatch.setattr(module, "_TRIED_SECONDS", 0)
     monkeypatch.setattr(background, "_PATIENCE_SECONDS", 30)
-    there, _ = _engines(bindings, _TEXT, {})
-    executable: Any = there.executable
-    (library,) = executable.parts.state.libraries._every
-    finish, seen = executable.parts.bound_runs.finish, list[int]()
+    library = _library()
+    there, _ = _engines(bindings, _TEXT, {}, library)
+    finish, seen = BoundRuns.finish, list[int]()
 
     def slowly(*arguments: Any) -> None:
         time.sleep(0.1)
         seen.append(library.pending)
         finish(*arguments)
 
-    monkeypatch.setattr(executable.parts.bound_runs, "finish", slowly)
+    monkeypatch.setattr(BoundRuns, "finish", slowly)
     x = np.eye(4, dtype=np.float32)
     there.run([x, x])
     assert seen == [1]
@@ -205,12 +216,11 @@ def test_a_pause_between_runs_is_time_for_trials(
     monkeypatch.setattr(module, "_TRIED_SECONDS", 1e-9)
     monkeypatch.setattr(module, "_ROW_SECONDS", 0.02)
     there, _ = _engines(bindings, _TEXT, {})
-    executable: Any = there.executable
     for size in (3, 4, 5):
         time.sleep(0.05)
         x = np.eye(size, dtype=np.float32)
         there.run([x, x])
-        assert executable.parts.libraries.undone == set()
+        assert not _undone(there)
 
 
 def test_no_run_waits_for_the_compiler_of_kernels(
@@ -219,15 +229,17 @@ def test_no_run_waits_for_the_compiler_of_kernels(
     monkeypatch.setattr(module, "_TRIED_SECONDS", 0)
     weights = {n: np.eye(12, dtype=np.float32) for n in ("w", "v")}
     there, _ = _engines(bindings, _FOUR, weights)
-    executable: Any = there.executable
-    commands, state = executable.plan.commands, executable.parts.state
-    state.module.late = {commands[n].kernel for n in list(state.calls)[1:]}
-    assert state.module.late
+    commands = inspect_engine(there).plan.commands
+    calls = [n for n, c in enumerate(commands) if isinstance(c, Command) and c.library is not None]
+    first, *late = [commands[n].kernel for n in calls]
+    is_ready = Launches.is_ready
+    monkeypatch.setattr(
+        Launches, "is_ready", lambda self, n: commands[n].kernel not in late and is_ready(self, n)
+    )
+    assert late and first not in late
     x = np.ones((2, 12), np.float32)
     there.run([x])
-    assert executable.parts.libraries.undone == {
-        n for n in state.calls if commands[n].kernel not in state.module.late
-    }
+    assert _undone(there) == {calls[0]}
 
 
 @pytest.fixture
@@ -244,9 +256,8 @@ def test_what_another_thread_has_found_meanwhile_is_used(
     monkeypatch.setattr(background, "_PATIENCE_SECONDS", 0)  # the first thread's run goes on
     # Frames of a device lie where there is room: products of other alignments are others.
     monkeypatch.setattr(module, "alignment_of", lambda address: 64)
-    there, _ = _engines(later, _TEXT, {})
-    executable: Any = there.executable
-    (library,) = executable.parts.state.libraries._every
+    library = _library()
+    there, _ = _engines(later, _TEXT, {}, library)
     x, others = np.eye(4, dtype=np.float32), [True]
 
     def late(*_: Any) -> bool:
@@ -260,7 +271,7 @@ def test_what_another_thread_has_found_meanwhile_is_used(
 
     monkeypatch.setattr(module.CublasLt, "_may_wait", late)
     there.run([x, x])
-    assert executable.parts.libraries.undone == set()
+    assert not _undone(there)
 
 
 def test_a_product_that_is_dropped_while_it_is_prepared(
@@ -274,9 +285,8 @@ def test_a_product_that_is_dropped_while_it_is_prepared(
 
     monkeypatch.setattr(module.CublasLt, "_prepare", counted)
     monkeypatch.setattr(module, "_MOST_SHAPES", 1)
-    there, _ = _engines(later, _TEXT, {})
-    executable: Any = there.executable
-    (library,) = executable.parts.state.libraries._every
+    library = _library()
+    there, _ = _engines(later, _TEXT, {}, library)
     with background.WALKS:
         for size, pending in ((3, 1), (4, 2), (3, 2)):
             x = np.eye(size, dtype=np.float32)
@@ -287,16 +297,15 @@ def test_a_product_that_is_dropped_while_it_is_prepared(
     assert len(prepared) == len(set(prepared)) == 2  # what is being prepared is not asked for again
     x = np.eye(3, dtype=np.float32)
     assert there.run([x, 2 * x])[0].tolist() == (2 * x).tolist()
-    assert executable.parts.libraries.undone == set()
+    assert not _undone(there)
 
 
 @pytest.mark.parametrize("is_wrong", [True, False])
 def test_what_a_caller_captures_untried_is_tried_for_other_runs(
     later: CublasLt, monkeypatch: pytest.MonkeyPatch, is_wrong: bool
 ) -> None:
-    there, _ = _engines(later, _TEXT, {})
-    executable: Any = there.executable
-    (library,) = executable.parts.state.libraries._every
+    library = _library()
+    there, _ = _engines(later, _TEXT, {}, library)
     x = np.eye(4, dtype=np.float32)
     if is_wrong:
         later.wrong.add(0)
@@ -304,15 +313,15 @@ def test_what_a_caller_captures_untried_is_tried_for_other_runs(
         with monkeypatch.context() as patch:
             patch.setattr(module, "is_captured", lambda _: True)
             there.run([x, x])
-            assert (executable.parts.libraries.undone, library.pending) == (set(), 1)
+            assert (_undone(there), library.pending) == (frozenset(), 1)
             # While it is being tried, the kernel does the work in captures as elsewhere.
             assert there.run([x, x])[0].tolist() == x.tolist()
-            assert executable.parts.libraries.undone != set()
+            assert _undone(there)
         assert there.run([x, x])[0].tolist() == x.tolist()
     _no_longer_pending(library)
     assert library.version == 1  # our own graphs are captured anew
     assert there.run([x, x])[0].tolist() == x.tolist()
-    assert (executable.parts.libraries.undone != set()) == is_wrong
+    assert bool(_undone(there)) == is_wrong
 
 
 def test_a_trial_that_fails_behind_a_wrong_algorithm_is_no_trial(
@@ -373,15 +382,15 @@ def test_the_fastest_of_some_algorithms_is_found(
     monkeypatch.setattr(module, "milliseconds", milliseconds)
     x, w = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
     for number in range(2):  # the second finds what the first has kept
-        there, here = _engines(bindings, _TEXT, {}, product_search=True)
-        libraries: Any = there.executable.parts.state.libraries  # type: ignore[attr-defined]  # of a device
+        library = _library(product_search=True)
+        there, here = _engines(bindings, _TEXT, {}, library)
         assert there.run([x, w])[0].tolist() == here.run([x, w])[0].tolist()
         assert bindings.used[-1] == (best if number else 0)
         go_on.set()
-        _settled(libraries)
+        _settled(library)
         there.run([x, w])
         assert bindings.used[-1] == best
-        assert libraries.version == (best > 0 and not number)
+        assert library.version == (best > 0 and not number)
 
 
 @pytest.mark.parametrize(
@@ -400,13 +409,13 @@ def test_algorithms_that_do_not_do_the_work_are_not_used(
         return search(*given)
 
     monkeypatch.setattr(module.CublasLt, "_fastest", fastest)
-    there, here = _engines(bindings, _TEXT, {}, product_search=True)
-    libraries: Any = there.executable.parts.state.libraries  # type: ignore[attr-defined]  # of a device
+    library = _library(product_search=True)
+    there, here = _engines(bindings, _TEXT, {}, library)
     x, w = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
     there.run([x, w])
     bindings.idle, bindings.wrong = set(idle), set(wrong)
     go_on.set()
-    _settled(libraries)
+    _settled(library)
     found = there.run([x, w])[0]
     assert bindings.used[-1] == best
     if best:
@@ -441,14 +450,14 @@ def test_an_algorithm_is_tried_before_runs_use_it(
     bindings.most, bindings.idle, bindings.wrong = 3, set(idle), set(wrong)
     like = "half: some roundings" if "half" in name else "float: sums"
     for _ in range(2):  # the second finds what the first has kept
-        there, here = _engines(bindings, *CASES[name][:2], product_search=search)
+        library = _library(product_search=search)
+        there, here = _engines(bindings, *CASES[name][:2], library)
         for _ in range(3):
             feeds = _feeds(CASES[name][0], CASES[name][2])
             found, expected = there.run(feeds)[0], here.run(feeds)[0]
             assert_near(found, expected, like)
-            _settled(there.executable.parts.state.libraries)  # type: ignore[attr-defined]  # of a device
-        executable: Any = there.executable
-        assert len(executable.parts.libraries.undone) == (used is None)
+            _settled(library)
+        assert len(_undone(there)) == (used is None)
         if used is not None:
             assert bindings.used[-1] == used
 
@@ -464,14 +473,15 @@ def test_a_better_algorithm_makes_another_graph(
         return float(measured(*given))
 
     monkeypatch.setattr(module, "milliseconds", milliseconds)
-    there, here = _engines(bindings, _TEXT, {}, product_search=True)
+    library = _library(product_search=True)
+    there, here = _engines(bindings, _TEXT, {}, library)
     x, w = np.ones((4, 3), np.float32), np.full((3, 5), 2, np.float32)
     for _ in range(3):  # the second is captured, while nothing has been measured
         there.run([x, w])
     assert (bindings.driver.captures, set(bindings.used)) == (1, {0})
     assert "1 being measured" in "\n".join(there.executable.report().remarks)
     go_on.set()
-    _settled(there.executable.parts.state.libraries)  # type: ignore[attr-defined]  # of a device
+    _settled(library)
     for _ in range(3):
         assert there.run([x, w])[0].tolist() == here.run([x, w])[0].tolist()
     assert bindings.used[-1] == 1 and bindings.driver.captures == 2

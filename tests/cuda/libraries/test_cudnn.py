@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sardonyx.api.inspection import SessionInspection, inspect_engine
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
 from sardonyx.cuda.driver.device import Device
@@ -53,9 +54,14 @@ def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Cudnn]:
         yield package
 
 
-def _engines(package: Cudnn, text: str, weights: Any, **options: Any) -> tuple[Engine, Engine]:
-    library = module.Cudnn(Device(0), LibrarySettings(**options))
-    libraries = Libraries({"convolution": library})
+def _library(**options: Any) -> module.Cudnn:
+    return module.Cudnn(Device(0), LibrarySettings(**options))
+
+
+def _engines(
+    package: Cudnn, text: str, weights: Any, library: module.Cudnn | None = None
+) -> tuple[Engine, Engine]:
+    libraries = Libraries({"convolution": library or _library()})
     provider: Any = FakeProvider(package.driver, libraries=libraries)
     model = model_of(text, weights, opset=17).SerializeToString()
     return (
@@ -72,14 +78,15 @@ def _run(there: Engine, here: Engine, name: str) -> None:
     assert_near(found, expected, like)
 
 
-def _wait(there: Engine) -> Any:
-    executable: Any = there.executable
-    libraries, deadline = executable.parts.state.libraries, time.monotonic() + 20
-    while (libraries.pending or libraries.searching) and time.monotonic() < deadline:
+def _waited(there: Engine, *, searches: bool = True) -> SessionInspection:
+    """What there is once libraries have made their plans, and searched if that is waited for."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found = inspect_engine(there)
+        if not found.libraries.pending and not (searches and found.libraries.searching):
+            return found
         time.sleep(0.005)
-    assert not libraries.pending
-    assert not libraries.searching
-    return executable
+    raise AssertionError(found.libraries)
 
 
 @pytest.mark.parametrize("name", _CONVOLUTIONS)
@@ -90,11 +97,10 @@ def test_a_plan_is_used_once_it_is_built(
     monkeypatch.setattr(ConvolutionForm, "competes", lambda *_: False)
     there, here = _engines(package, CASES[name][0], CASES[name][1])
     _run(there, here, name)
-    executable = _wait(there)
+    _waited(there)
     for _ in range(3):
         _run(there, here, name)
-    undone = [executable.plan.commands[k].library for k in executable.parts.libraries.undone]
-    assert undone == [], executable.report().remarks
+    assert not inspect_engine(there).libraries.undone, explain(there)
     assert package.executed
 
 
@@ -115,9 +121,9 @@ def test_plans_are_chosen_as_the_option_says(
         return 1.0 / (1 + package.asked[-1])
 
     monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
-    there, here = _engines(package, *CASES["windows with a border"][:2], **options)
+    there, here = _engines(package, *CASES["windows with a border"][:2], _library(**options))
     _run(there, here, "windows with a border")
-    _wait(there)
+    _waited(there)
     assert "".join(package.searched) == mode
     assert package.built == built
 
@@ -160,9 +166,10 @@ def test_plans_that_do_not_do_the_work_are_not_used(
     monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
     name = "windows with a border"
     for _ in range(2):  # the second time what is in the cache decides
-        there, here = _engines(package, *CASES[name][:2], convolution_search=search)
+        library = _library(convolution_search=search)
+        there, here = _engines(package, *CASES[name][:2], library)
         _run(there, here, name)
-        _wait(there)
+        _waited(there)
         package.asked.clear()
         for _ in range(3):
             _run(there, here, name)
@@ -183,25 +190,22 @@ def test_runs_use_first_plans_until_all_are_measured(
         return 1.0 / (1 + package.asked[-1])
 
     monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
-    there, here = _engines(package, *CASES[name][:2])
+    library = _library()
+    there, here = _engines(package, *CASES[name][:2], library)
     _run(there, here, name)
-    libraries: Any = there.executable.parts.state.libraries  # type: ignore[attr-defined]  # of a device
-    deadline = time.monotonic() + 20
-    while libraries.pending and time.monotonic() < deadline:
-        time.sleep(0.005)
+    libraries = _waited(there, searches=False).libraries
     assert (libraries.pending, libraries.searching, libraries.version) == (0, 3, 1)
     package.asked.clear()
     _run(there, here, name)
     assert set(package.asked) == {0}
     assert "3 being measured" in " ".join(there.executable.report().remarks)
     may_measure.set()
-    _wait(there)
+    _waited(there)
     package.asked.clear()
     for _ in range(3):
         _run(there, here, name)
     assert set(package.asked) == {1}
-    (library,) = libraries._every
-    assert libraries.version == 2
+    assert inspect_engine(there).libraries.version == 2
     assert [built.index for built in library._replaced] == [0, 0, 0]
 
 
@@ -227,8 +231,8 @@ def test_a_plan_that_was_dropped_and_asked_for_again_is_not_replaced_by_its_firs
     monkeypatch.setattr(background.Background, "do", do)
     monkeypatch.setattr(cudnn_plans, "milliseconds", measured)
     monkeypatch.setattr(module, "_MOST_PLANS", 1)
-    there, _ = _engines(package, *CASES["windows with a border"][:2])
-    (library,) = there.executable.parts.state.libraries._every  # type: ignore[attr-defined]  # of a device
+    library = _library()
+    there, _ = _engines(package, *CASES["windows with a border"][:2], library)
 
     def run(size: int) -> Any:
         there.run([np.ones((1, 4, size, size), np.float32)])
@@ -262,7 +266,7 @@ def test_plans_are_read_from_the_cache(package: Cudnn) -> None:
     for _ in range(2):
         there, here = _engines(package, *CASES[name][:2])
         _run(there, here, name)
-        _wait(there)
+        _waited(there)
         _run(there, here, name)
     assert package.read == 3
     assert len(package.searched) == 6  # each of three for what runs use first, and to measure
@@ -274,9 +278,9 @@ def test_a_shape_without_a_plan_is_left_to_the_kernel_for_good(package: Cudnn) -
     for _ in range(2):
         there, here = _engines(package, *CASES[name][:2])
         _run(there, here, name)
-        executable = _wait(there)
+        _waited(there)
         _run(there, here, name)
-        assert len(executable.parts.libraries.undone) == 1
+        assert len(inspect_engine(there).libraries.undone) == 1
     assert len(package.searched) == 1  # that there is none is kept, too
     assert not package.executed
 
@@ -292,8 +296,8 @@ def test_what_raises_while_plans_are_made_is_logged_and_waited_for_no_longer(
     there, here = _engines(package, *CASES["windows apart"][:2])
     for _ in range(2):
         _run(there, here, "windows apart")
-        executable = _wait(there)
-    assert len(executable.parts.libraries.undone) == (step != "fastest")
+        found = _waited(there)
+    assert len(found.libraries.undone) == (step != "fastest")
     deadline = time.monotonic() + 20  # the thread logs when nobody waits for it any more
     while "no more of it" not in caplog.text and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -303,13 +307,13 @@ def test_what_raises_while_plans_are_made_is_logged_and_waited_for_no_longer(
 def test_plans_are_bounded(package: Cudnn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_PLANS", 2)
     name = "windows with a border"
-    there, here = _engines(package, *CASES[name][:2])
-    (library,) = there.executable.parts.state.libraries._every  # type: ignore[attr-defined]  # of a device
+    library = _library()
+    there, here = _engines(package, *CASES[name][:2], library)
     for size in (3, 4, 5, 3):
         for _ in range(2):
             x = np.ones((1, 4, size, size), np.float32)
             assert_near(there.run([x])[0], here.run([x])[0], "float: sums")
-            _wait(there)
+            _waited(there)
         assert len(library._plans) <= 2
     assert library.version == 4 + 2
 
@@ -392,7 +396,7 @@ def test_the_faster_of_kernel_and_plan_attends(
         there, here = _attention_engines(package)
         _attend(there, here)
         is_quiet.set()
-        _wait(there)
+        _waited(there)
         package.executed = 0
         for _ in range(3):
             _attend(there, here)
@@ -420,7 +424,7 @@ def test_what_attends_is_what_is_asked_for(
     libraries = find_libraries.__wrapped__(Device(0), LibrarySettings(attention=attention))
     there, here = _attention_engines(package, libraries)
     _attend(there, here)
-    _wait(there)
+    _waited(there)
     package.executed = 0
     _attend(there, here)
     assert bool(package.executed) == executed
@@ -478,6 +482,6 @@ def test_without_measurements_a_rule_decides(
     there, here = _attention_engines(package, convolution_search="HEURISTIC")
     for _ in range(3):
         _attend(there, here)
-        _wait(there)
+        _waited(there)
     assert package.built == ([0, 1, 0] if worth else [])
     assert bool(package.executed) == worth

@@ -11,6 +11,7 @@ import pytest
 
 import sardonyx
 from examples import tiles
+from sardonyx.api.inspection import inspect
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.driver.driver import call
@@ -104,12 +105,11 @@ def test_few_channels_of_large_images(search: str, size: int) -> None:
     here = sardonyx.InferenceSession(model)
     given = {"cudnn_conv_algo_search": search}
     there = sardonyx.InferenceSession(model, providers=[("CUDAExecutionProvider", given)])
-    executable: Any = there._engine.executable
     dice = np.random.default_rng(size)
     for _ in range(4):
         x = dice.random((1, 3, size, size), np.float32)
         (found,), (expected,) = there.run(None, {"x": x}), here.run(None, {"x": x})
         assert_near(found, expected, "tf32: products")
         deadline = time.monotonic() + 60
-        while executable.parts.state.libraries.pending and time.monotonic() < deadline:
+        while inspect(there).libraries.pending and time.monotonic() < deadline:
             time.sleep(0.01)

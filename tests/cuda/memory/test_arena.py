@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
-from sardonyx.api.parts import runs_of
 from sardonyx.base import errors, notes
 from sardonyx.cuda.driver.device import device
 from sardonyx.cuda.driver.driver import call
@@ -19,6 +18,7 @@ from sardonyx.cuda.memory.arena import Arena, ArenaSettings
 from sardonyx.cuda.memory.free_spans import FreeSpan, FreeSpans
 from sardonyx.cuda.memory.sources import DeviceSource, PinnedSource
 from tests.support.fake_driver import FakeDriver
+from tests.support.inside import runs_of
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
@@ -69,7 +70,7 @@ def _check(found: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_cache_grows_where_it_lies(gpu: FakeDriver | None, batch: int) -> None:
-    """Prompt, then steps of one and of more rows, beyond the end of the first room."""
+    """Prompt, then steps of one and of more rows, beyond the end of the first buffer."""
     session = _session()
     cache = [_draw(batch, _HEADS, 0, _WIDTH) for _ in range(2)]
     held = [_value(c) for c in cache]
@@ -80,10 +81,10 @@ def test_cache_grows_where_it_lies(gpu: FakeDriver | None, batch: int) -> None:
         found = _step(session, x, *held)
         _check(found, wanted)
         cache, held = wanted[1:], found[1:]
-        room = held[0]._array.room
-        growable_buffers[id(room)] = room
+        buffer = held[0]._array.buffer
+        growable_buffers[id(buffer)] = buffer
     assert len(growable_buffers) == 3  # the prompt's own memory, 64 rows, 128 rows
-    assert "outputs that continue inputs" in session._engine.variants
+    assert "outputs that continue inputs" in inspect(session).variants
 
 
 def test_nothing_of_the_cache_is_copied(lazy: FakeDriver) -> None:
@@ -141,7 +142,7 @@ def test_bound_value_grows(gpu: FakeDriver | None) -> None:
     shape = (1, _HEADS, 0, _WIDTH)
     held = [ort.OrtValue.ortvalue_with_room(shape, np.float32, 2, 100, "cuda") for _ in range(2)]
     cache = [np.zeros(shape, np.float32) for _ in range(2)]
-    growable_buffers = [h._array.room for h in held]
+    growable_buffers = [h._array.buffer for h in held]
     binding = session.io_binding()
     for name, value in zip(("past", "old", "present", "longer"), held * 2, strict=True):
         bind = binding.bind_ortvalue_input if name in ("past", "old") else None
@@ -156,7 +157,7 @@ def test_bound_value_grows(gpu: FakeDriver | None) -> None:
         _check(held, cache)
         outputs = dict(zip(("present", "longer", "y"), binding.get_outputs(), strict=True))
         _check([outputs["y"]], wanted[:1])
-    assert [h._array.room for h in held] == growable_buffers
+    assert [h._array.buffer for h in held] == growable_buffers
     assert held[0].shape() == [1, _HEADS, 10, _WIDTH]
 
 
@@ -180,7 +181,7 @@ _OTHERS = {
 @pytest.mark.parametrize("why", _OTHERS)
 def test_what_is_copied(gpu: FakeDriver | None, why: str) -> None:
     session = _session(_OTHERS[why], {})
-    assert session._engine.record.appended == []
+    assert inspect(session).appended == ()
 
 
 def _cublaslt_on(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:

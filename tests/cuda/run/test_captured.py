@@ -259,10 +259,10 @@ def test_faults_of_replays_are_told_to_who_waits(gpu: FakeDriver | None) -> None
         i.update_inplace(np.array([1, 9]))
         graph.replay()
         with pytest.raises(errors.RuntimeException, match="index 9 is out of range"):
-            session._engine.settle()
+            session.io_binding().synchronize_outputs()
         i.update_inplace(np.array([1, 2]))
         graph.replay()
-        session._engine.settle()
+        session.io_binding().synchronize_outputs()
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors
 from sardonyx.cuda.run import device_state
 from sardonyx.plan.control_flow import ParallelParts
 from tests.cuda.run.test_captured import _captured as captured
 from tests.support.fake_driver import FakeDriver
+from tests.support.inside import executable_of
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
@@ -175,20 +177,20 @@ def test_graphs_do_what_the_processor_does(gpu: FakeDriver | None, name: str) ->
         assert gpu.replays == 2 * len(feeds)
 
 
-def test_passes_of_several_trips(lazy: FakeDriver) -> None:
+def test_rounds_of_several_trips(lazy: FakeDriver) -> None:
     case = CASES["counted, with slices"]
     session, reference = _session(case)
-    for trips, passes in ((20, 2), (12, 3), (7, 7), (16, 2), (15, 3), (20, 2), (1, 1), (0, 0)):
+    for trips, rounds in ((20, 2), (12, 3), (7, 7), (16, 2), (15, 3), (20, 2), (1, 1), (0, 0)):
         given = _rows(trips)[0]
-        before = lazy.passes
+        before = lazy.rounds
         _check(session.run(None, given), reference.run(None, given))
-        assert lazy.passes - before == passes
+        assert lazy.rounds - before == rounds
 
 
 def test_parts_that_need_nothing_of_each_other_are_branches(gpu: FakeDriver | None) -> None:
     case = CASES["loops side by side"]
     session, reference = _session(case)
-    control_flow = session._engine.executable.parts.state.control_flow
+    control_flow = inspect(session).control_flow
     assert any(
         isinstance(node, ParallelParts) and len(node.parts) == 2 for node in control_flow.nodes
     )
@@ -349,12 +351,11 @@ def test_the_host_ends_a_loop(lazy: FakeDriver) -> None:
     session, reference = _session(case)
     short = {"x": case.feeds[0]["x"], "n": np.int64(2)}
     _check(session.run(None, short), reference.run(None, short))
-    executable = session._engine.executable
-    (frame,) = executable.frames.held
+    (frame,) = executable_of(session).frames.held
     frame.contexts.stop()
-    before = lazy.passes
+    before = lazy.rounds
     session.run(None, {**short, "n": np.int64(1 << 60)})
-    assert lazy.passes - before <= 65
+    assert lazy.rounds - before <= 65
     _check(session.run(None, short), reference.run(None, short))
 
 

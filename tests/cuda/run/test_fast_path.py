@@ -19,6 +19,7 @@ from sardonyx.cuda.driver.device import Device
 from sardonyx.cuda.driver.driver import call
 from sardonyx.cuda.libraries import cublaslt
 from sardonyx.cuda.libraries.libraries import Libraries, LibrarySettings
+from sardonyx.cuda.run.bound_runs import BoundRuns
 from sardonyx.cuda.run.graphs import MOST_GRAPHS
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.storage import OutputPlacement
@@ -27,6 +28,7 @@ from tests.support.fake_cublaslt import CublasLt
 from tests.support.fake_driver import FakeDriver
 from tests.support.fake_library import FakeLibrary
 from tests.support.fake_provider import FakeProvider
+from tests.support.inside import executable_of
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
@@ -69,8 +71,7 @@ def test_nothing_is_bound_again(gpu: FakeDriver | None, monkeypatch: pytest.Monk
     session = _session()
     for _ in range(3):
         _run(session, _draw(9), _draw(1))
-    executable: Any = session._engine.executable
-    monkeypatch.setattr(executable.parts.bound_runs, "_run_bound", None)
+    monkeypatch.setattr(BoundRuns, "_run_bound", None)
     _run(session, _draw(9), _draw(1))
     assert session(_value(np.ones(9, np.float32)), _value(_draw(1))).shape() == [9]
 
@@ -127,7 +128,7 @@ def test_short_ways_bind_nothing(gpu: FakeDriver | None, monkeypatch: pytest.Mon
     session, held = _session(), []
     for _ in range(3):
         _run(session, _draw(9), _draw(1))
-    monkeypatch.setattr(session._engine.executable.parts.bound_runs, "_run_bound", None)
+    monkeypatch.setattr(BoundRuns, "_run_bound", None)
     for k in range(40):
         x, w = _draw(9), _draw(1)
         values = {"x": _value(x), "w": _value(w)}
@@ -204,7 +205,7 @@ def test_other_feeds_take_the_longer_way(gpu: FakeDriver | None) -> None:
         _run(session, _draw(9).astype(np.float64), w)
     with pytest.raises(InvalidArgument, match="rank"):
         _run(session, _draw(9, 1), w)
-    session._engine.executable.release_graphs(0)
+    session.release_captured_graph(0)
     for _ in range(3):
         _run(session, _draw(9), _draw(1))
 
@@ -299,7 +300,7 @@ def test_bindings_in_turns_bind_nothing(
         ready.append((_bound(session, out, x=_value(x), w=_value(w)), out, x * w + x))
     for binding, *_ in ready:
         _after(session, binding, 2)
-    monkeypatch.setattr(session._engine.executable.parts.bound_runs, "_run_bound", None)
+    monkeypatch.setattr(BoundRuns, "_run_bound", None)
     anew = session.io_binding()
     for k in range(24):
         binding, out, wanted = ready[k % 3]
@@ -449,7 +450,7 @@ def _after(session: ort.InferenceSession, binding: Any, runs: int) -> Any:
     """What the session runs, after some runs."""
     for _ in range(runs):
         session.run_with_iobinding(binding)
-    return session._engine.executable
+    return executable_of(session)
 
 
 # -- libraries ------------------------------------------------------------------------------------
@@ -537,14 +538,13 @@ def test_a_plan_that_is_ready_in_the_middle_of_a_run(
         executable.run_to(feeds, OutputPlacement(targets))
     assert executable.try_run(feeds) is not None
     assert executable.try_run(feeds, targets) == targets
-    bound_runs = executable.parts.bound_runs
-    walk = bound_runs.walk
+    walk = BoundRuns.walk
 
     def walked(*given: Any) -> None:
         walk(*given)
         library.version += 1
 
-    monkeypatch.setattr(bound_runs, "walk", walked)
+    monkeypatch.setattr(BoundRuns, "walk", walked)
     executable.run_to(feeds, OutputPlacement([kind.empty((3, 5), np.dtype(np.float32))]))
     executable.frames.held[0].last_run = None
     executable.run_to(feeds, OutputPlacement(targets))

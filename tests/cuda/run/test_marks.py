@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.base import errors, knobs
 from sardonyx.cuda.run import marks
 from tests.support.fake_driver import FakeDriver
@@ -68,7 +69,7 @@ def test_every_kernel_has_a_range(gpu: FakeDriver | None, noted: _Noted) -> None
     with marks.nvtx_ranges():
         for _ in range(2):
             np.testing.assert_array_equal(session.run(None, feeds)[0], wanted[0])
-    count = len(session._engine.record.plan.commands)
+    count = len(inspect(session).plan.commands)
     assert len(noted.names) == 2 * count and not noted.open
     assert any("MatMul_0" in name for name in noted.names)
     assert any("Softmax_2" in name for name in noted.names)
@@ -84,7 +85,7 @@ def test_a_switch_marks_all_runs(gpu: FakeDriver | None, noted: _Noted) -> None:
     feeds = _feeds()
     for _ in range(3):
         session.run(None, feeds)
-    assert len(noted.names) == 3 * len(session._engine.record.plan.commands)
+    assert len(noted.names) == 3 * len(inspect(session).plan.commands)
     assert "NVTX" in session.explain()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sardonyx as ort
+from sardonyx.api.inspection import inspect
 from sardonyx.api.providers import cuda_is_missing
 from sardonyx.base import knobs, notes
 from sardonyx.cuda.driver.device import device
@@ -43,7 +44,7 @@ def test_every_kernel_is_measured_once(gpu: FakeDriver | None) -> None:
     wanted = [session.run(None, feeds) for _ in range(3)][-1]
     with kernel_times() as times:
         found = session.run(None, feeds)
-        assert len(times.kernels) == len(session._engine.record.plan.commands)
+        assert len(times.kernels) == len(inspect(session).plan.commands)
         session.run(None, feeds)
     np.testing.assert_array_equal(found[0], wanted[0])
     session.run(None, feeds)
@@ -90,7 +91,7 @@ def test_others_may_give_memory_back_meanwhile() -> None:
     finally:
         ended.set()
         thread.join()
-    assert len(times.kernels) == 20 * len(session._engine.record.plan.commands)
+    assert len(times.kernels) == 20 * len(inspect(session).plan.commands)
 
 
 def test_runs_that_the_host_controls(gpu: FakeDriver | None) -> None:
@@ -143,7 +144,7 @@ def test_a_replayed_binding_is_measured(gpu: FakeDriver | None) -> None:
         session.run_with_iobinding(binding)
     with kernel_times() as times:
         session.run_with_iobinding(binding, ort.RunOptions())
-    assert len(times.kernels) == len(session._engine.record.plan.commands)
+    assert len(times.kernels) == len(inspect(session).plan.commands)
 
 
 def test_profiles_have_what_the_device_measured(gpu: FakeDriver | None, tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_profiles_have_what_the_device_measured(gpu: FakeDriver | None, tmp_path
     binding.bind_output("y", "cuda", 0, np.float32, [8, 8])
     with session.profile() as bound:
         session.run_with_iobinding(binding)
-    count = len(session._engine.record.plan.commands)
+    count = len(inspect(session).plan.commands)
     assert [sum(row.count for row in x.table()) for x in (p, bound)] == [2 * count, count]
     assert len(times.kernels) == 2 * count
     assert "profiled runs are no CUDA graphs" in p.table().summary

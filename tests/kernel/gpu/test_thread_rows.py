@@ -82,7 +82,7 @@ def test_reductions(name: str) -> None:
     assert_near(got, wanted(held, axis=axes), "float: sums")
 
 
-def test_what_is_turned_is_read_where_it_lies() -> None:
+def test_what_is_transposed_is_read_where_it_lies() -> None:
     x = _random.integers(0, 99, (3, 70))
     emulated = Emulated(model_of("g (int64[3,70] x) => (int64[70,3] y) { y = Transpose(x) }"))
     np.testing.assert_array_equal(emulated.run({"x": x})[0], x.T)
