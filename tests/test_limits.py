@@ -44,20 +44,6 @@ LARGE_CLASSES = {
     "AttentionTileKernel": (12, 37, "one kernel's loops and what each level has computed"),
     "Factor": (13, 22, "every number that copies of a factor are written from"),
     "TileSchedule": (17, 18, _SCHEDULE),
-    "ContractionKernel": (46, 13, _FAMILY),
-    "ContractionSchedule": (31, 32, _SCHEDULE),
-    "BlockwiseKernel": (49, 17, _FAMILY),
-    "IntegerKernel": (48, 13, _FAMILY),
-    "IntegerSchedule": (35, 38, _SCHEDULE),
-    "IntegerMatrixKernel": (54, 15, _FAMILY),
-    "IntegerMatrixSchedule": (37, 38, _SCHEDULE),
-    "Bf16Kernel": (46, 13, _FAMILY),
-    "Bf16Schedule": (31, 32, _SCHEDULE),
-    "Bf16MatrixKernel": (52, 15, _FAMILY),
-    "Bf16MatrixSchedule": (33, 32, _SCHEDULE),
-    "_MatrixKernel": (52, 15, _FAMILY),
-    "_MatrixSchedule": (33, 32, _SCHEDULE),
-    "WinogradKernel": (63, 14, _FAMILY),
 }
 
 _CALLERS = "arguments that programs give by name"

@@ -19,7 +19,7 @@ from sardonyx.kernel.gpu.tile_factor import WORD, Factor, FactorAxes, SharedTile
 from sardonyx.kernel.gpu.tile_shape import STEP_BYTES, Extents, TileShape, choose, shapes_of
 from sardonyx.kernel.language.types import F32, Type, memory_type
 from sardonyx.kernel.loops.block_sizes import Tiling
-from sardonyx.kernel.matmul.contraction_schedule import Packing
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.layout import row_major
