@@ -13,7 +13,6 @@ MOST_METHODS, MOST_ATTRIBUTES, MOST_PARAMETERS = 25, 15, 6
 
 _FACE = "onnxruntime's names, all of which programs may use; parts do the work"
 _LANGUAGE = "a method for each instruction of the language"
-_FAMILY = "a kernel of a family: what its kinds share is inherited, still"
 _SCHEDULE = "every number that a kernel of a family is written from"
 _NATIVE = "a record that native code reads, with the memory behind its addresses"
 #: Classes that have more -> methods and attributes, over what they derive from, and why. They may
@@ -35,29 +34,10 @@ LARGE_CLASSES = {
     "Arena": (18, 16, "the one lock of an arena guards all that it counts"),
     "PlanWriter": (27, 14, "a method for each thing that a plan is written from"),
     "Expression": (40, 19, "a method for each operation of an expression"),
-    "LoopNestKernel": (30, 5, _FAMILY),
-    "LoopNestSchedule": (24, 23, _SCHEDULE),
-    "_ThreadKernel": (33, 12, _FAMILY),
-    "PointKernel": (38, 13, _FAMILY),
-    "LineKernel": (38, 22, _FAMILY),
     "AttentionKernel": (30, 35, "one kernel's loops and what each level has computed"),
     "AttentionTileKernel": (12, 37, "one kernel's loops and what each level has computed"),
     "Factor": (13, 22, "every number that copies of a factor are written from"),
     "TileSchedule": (17, 18, _SCHEDULE),
-    "ContractionKernel": (46, 13, _FAMILY),
-    "ContractionSchedule": (31, 32, _SCHEDULE),
-    "BlockwiseKernel": (49, 17, _FAMILY),
-    "IntegerKernel": (48, 13, _FAMILY),
-    "IntegerSchedule": (35, 38, _SCHEDULE),
-    "IntegerMatrixKernel": (54, 15, _FAMILY),
-    "IntegerMatrixSchedule": (37, 38, _SCHEDULE),
-    "Bf16Kernel": (46, 13, _FAMILY),
-    "Bf16Schedule": (31, 32, _SCHEDULE),
-    "Bf16MatrixKernel": (52, 15, _FAMILY),
-    "Bf16MatrixSchedule": (33, 32, _SCHEDULE),
-    "_MatrixKernel": (52, 15, _FAMILY),
-    "_MatrixSchedule": (33, 32, _SCHEDULE),
-    "WinogradKernel": (58, 14, _FAMILY),
 }
 
 _CALLERS = "arguments that programs give by name"

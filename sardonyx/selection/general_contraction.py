@@ -25,12 +25,13 @@ from sardonyx.kernel.loops.block_sizes import BlockSizes
 from sardonyx.kernel.matmul.balance import balanced_rows
 from sardonyx.kernel.matmul.contraction_schedule import (
     DEEP_BLOCKS,
+    BlockLoops,
     ContractionSchedule,
-    Packing,
     is_deep,
     is_long,
     panel_vectors,
 )
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.kernel.matmul.long_sums import is_long as is_long_sum
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.canonical import Canonical, structure_of
@@ -65,10 +66,7 @@ class GeneralContraction:
     Attributes:
         group: It, over stand-ins.
         strides: Of the stand-ins.
-        block_rows: Rows of a block.
-        is_brief: Whether it runs once, for a short time.
-        is_deep: Whether sums go in parts.
-        is_long: Whether they are added up in float64; None where a run says so.
+        loops: How a block goes over rows and sums; brief where it runs once, for a short time.
         block_sizes: How much a block does otherwise.
         key: Equal where one kernel serves.
         actual: What the stand-ins stand for.
@@ -77,10 +75,7 @@ class GeneralContraction:
 
     group: Contraction
     strides: dict[Tensor, tuple[Dim, ...]]
-    block_rows: Dim
-    is_brief: bool
-    is_deep: bool
-    is_long: bool | None
+    loops: BlockLoops
     block_sizes: BlockSizes
     key: tuple[object, ...]
     actual: dict[Buffer, Buffer]
@@ -89,8 +84,7 @@ class GeneralContraction:
     def build(self, lanes: int, name: str) -> tuple[Kernel, list[Packing]]:
         """The kernel, and how its right factor is packed."""
         schedule = ContractionSchedule(self.group, self.strides, lanes, self.block_sizes)
-        schedule.block_rows, schedule.is_brief = self.block_rows, self.is_brief
-        schedule.is_deep, schedule.is_long = self.is_deep, self.is_long
+        schedule.loops = self.loops
         with compiling:
             from sardonyx.kernel.matmul.contraction import ContractionKernel
 
@@ -245,7 +239,7 @@ class _Making(Generaliser):
         group = self._group(g)
         shapes = tuple((b.shape, b.dtype, self._strides[b]) for b in self._stand_ins.values())
         return GeneralContraction(
-            group, self._strides, block_rows, self._is_brief, deep, long,
+            group, self._strides, BlockLoops(block_rows, self._is_brief, deep, long),
             replace(block_sizes, vectors=vectors, wide=vectors),
             ("general", vectors, self._is_brief, deep, long, *structure_of(group), shapes),
             self.actual, self.values,

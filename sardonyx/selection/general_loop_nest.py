@@ -138,7 +138,7 @@ class GeneralWindows:
         schedule = LoopNestSchedule(general.group, general.strides, self.lanes, self.block_sizes)
         if schedule.vector_inside or schedule.lanes != self.lanes or schedule.window is None:
             return None
-        shared = shared_axis(schedule.members, schedule.block_axes, schedule.tap_rows)
+        shared = shared_axis(schedule.nest.members, schedule.block_axes, schedule.tap_rows)
         if shared is None or shared.axis not in general.group.outer:
             return None
         return general.group.outer.index(shared.axis), shared

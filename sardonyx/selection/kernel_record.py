@@ -14,7 +14,7 @@ from sardonyx.base.errors import EngineError, message
 from sardonyx.base.records import dataclass
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Block, Program
-from sardonyx.kernel.matmul.contraction_schedule import Packing
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.selection.codec import CodeLocation, ExpressionReader, ExpressionWriter, code_from
 from sardonyx.tensor.tensor import Buffer
 

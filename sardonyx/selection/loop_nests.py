@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sardonyx.base.forks import compiling
 from sardonyx.base.sizes import Dim
@@ -19,8 +19,8 @@ from sardonyx.selection.table import Candidate, Table, always, choose
 from sardonyx.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from sardonyx.kernel.language.compiled import Kernel
     from sardonyx.kernel.loops.block_sizes import Tiling
-    from sardonyx.kernel.loops.loop_nest import LoopNestKernel
     from sardonyx.selection.selector import KernelSelector
 
 #: How names of kernels begin that only move elements.
@@ -160,6 +160,13 @@ LOOP_NESTS: Table[LoopNestTask, Invocation] = (
 )
 
 
+class LoopKernel(Protocol):
+    """What builds the kernel of one loop nest."""
+
+    def build(self) -> Kernel:
+        """The kernel, with what it asks of its caller."""
+
+
 class LoopsTask:
     """A loop nest over placeholders that gets a kernel of its own."""
 
@@ -176,7 +183,7 @@ class LoopsTask:
         return self.selector.name(self._stem or kind_of(self.loop_nest))
 
     @cached_property
-    def threads(self) -> LoopNestKernel | None:
+    def threads(self) -> LoopKernel | None:
         """It for thread blocks."""
         tiling = self.tiling
         assert tiling is not None  # noqa: S101 - `_no_threads` looked
@@ -200,12 +207,12 @@ def _no_threads(task: LoopsTask) -> Reason | None:
     return _NO_THREADS if task.threads is None else None
 
 
-def _threads(task: LoopsTask) -> LoopNestKernel:
+def _threads(task: LoopsTask) -> LoopKernel:
     assert task.threads is not None  # noqa: S101 - `_no_threads` looked
     return task.threads
 
 
-def _vectors(task: LoopsTask) -> LoopNestKernel:
+def _vectors(task: LoopsTask) -> LoopKernel:
     with compiling:
         from sardonyx.kernel.loops.loop_nest import LoopNestKernel
 
@@ -214,7 +221,7 @@ def _vectors(task: LoopsTask) -> LoopNestKernel:
 
 
 #: How a kernel for the sizes of one loop nest goes over its axes.
-LOOPS: Table[LoopsTask, LoopNestKernel] = (
+LOOPS: Table[LoopsTask, LoopKernel] = (
     Candidate("loops of thread blocks", _no_threads, _threads),
     Candidate("loops of vectors", always, _vectors),
 )

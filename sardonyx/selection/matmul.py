@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from sardonyx.base.forks import compiling
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.plan.canonical import Canonical
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.integers import integer_factors
@@ -180,9 +181,9 @@ def _stays(selector: KernelSelector, key: tuple[object, ...], canonical: Canonic
         schedule = ContractionSchedule(
             group, canonical.strides, selector.options.lanes, selector.block_sizes
         )
-        selector.walked[structure] = schedule.direct
+        selector.walked[structure] = schedule.access.direct
         selector.schedules[structure] = schedule
-        return schedule.direct
+        return schedule.access.direct
     return True
 
 

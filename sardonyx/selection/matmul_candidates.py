@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sardonyx.base.sizes import Dim
-from sardonyx.kernel.matmul.bf16_product import Bf16Kernel, Bf16Schedule, may_round
-from sardonyx.kernel.matmul.contraction import ContractionKernel
-from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
-from sardonyx.kernel.matmul.integer_product import IntegerKernel
-from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
+from sardonyx.kernel.matmul.bf16_product import Bf16Factors, bf16_parts, may_round
+from sardonyx.kernel.matmul.code_factors import CodeFactors
+from sardonyx.kernel.matmul.contraction import ContractionKernel, float_parts
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, FactorsOf
+from sardonyx.kernel.matmul.factors import Factors
+from sardonyx.kernel.matmul.integer_product import integer_parts
 from sardonyx.kernel.matmul.matrix_product import (
-    Bf16MatrixKernel,
-    Bf16MatrixSchedule,
-    IntegerMatrixKernel,
-    IntegerMatrixSchedule,
+    BF16_UNIT,
+    CODE_UNIT,
+    bf16_matrix_parts,
+    integer_matrix_parts,
 )
+from sardonyx.kernel.matmul.matrix_unit import MatrixUnit
 from sardonyx.kernel.matmul.winograd_choice import WinogradTiles, fitting
 from sardonyx.kernel.matmul.winograd_product import WinogradKernel
 from sardonyx.plan.canonical import Canonical
@@ -65,10 +67,13 @@ class KernelTask:
         self.selector, self.canonical, self.fixed = selector, canonical, fixed
         self.contraction, self.block_sizes = group, selector.block_sizes
 
-    @property
-    def _arguments(self) -> tuple[Any, ...]:
-        lanes = self.selector.options.lanes
-        return self.contraction, self.canonical.strides, lanes, self.block_sizes
+    def schedule_of(
+        self, factors: FactorsOf = Factors, matrices: MatrixUnit | None = None
+    ) -> ContractionSchedule:
+        """How such factors are multiplied, by vectors or by registers for matrices."""
+        lanes, strides = self.selector.options.lanes, self.canonical.strides
+        sizes = self.block_sizes
+        return ContractionSchedule(self.contraction, strides, lanes, sizes, factors, matrices)
 
     @cached_property
     def is_of_codes(self) -> bool:
@@ -76,14 +81,14 @@ class KernelTask:
         return integer_factors(self.contraction) is not None
 
     @cached_property
-    def codes_in_matrices(self) -> IntegerMatrixSchedule:
+    def codes_in_matrices(self) -> ContractionSchedule:
         """How registers for matrices would multiply codes."""
-        return IntegerMatrixSchedule(*self._arguments)
+        return self.schedule_of(CodeFactors, CODE_UNIT)
 
     @cached_property
-    def codes(self) -> IntegerSchedule:
+    def codes(self) -> ContractionSchedule:
         """How vectors would multiply codes."""
-        return IntegerSchedule(*self._arguments)
+        return self.schedule_of(CodeFactors)
 
     @cached_property
     def rounds(self) -> bool:
@@ -91,16 +96,16 @@ class KernelTask:
         return self.selector.options.bf16_products and may_round(self.contraction)
 
     @cached_property
-    def rounded_in_matrices(self) -> Bf16MatrixSchedule:
+    def rounded_in_matrices(self) -> ContractionSchedule:
         """How registers for matrices would multiply rounded factors."""
-        return Bf16MatrixSchedule(*self._arguments)
+        return self.schedule_of(Bf16Factors, BF16_UNIT)
 
     @cached_property
     def schedule(self) -> ContractionSchedule:
         """How it is summed directly."""
         found = self.selector.schedules.get(self.canonical.key)
         if found is None or self.selector.variant != DEFAULT:
-            found = ContractionSchedule(*self._arguments)
+            found = self.schedule_of()
         return found
 
     @cached_property
@@ -117,8 +122,11 @@ def _refusal_of_matrices(task: KernelTask) -> Reason | None:
     return None if task.block_sizes.matrices else _NO_MATRICES
 
 
-def _few_rows(rows: Dim, few: int) -> Reason:
-    return Reason("{} rows, no more than {}: vectors are as fast", rows, few)
+def _no_matrices_for(s: ContractionSchedule) -> Reason | None:
+    rows, unit = s.row_count(), s.matrices
+    if unit is None or not unit.has_few(rows):
+        return None
+    return Reason("{} rows, no more than {}: vectors are as fast", rows, unit.few)
 
 
 def _no_codes_in_matrices(task: KernelTask) -> Reason | None:
@@ -128,14 +136,15 @@ def _no_codes_in_matrices(task: KernelTask) -> Reason | None:
     if refusal is not None:
         return refusal
     s = task.codes_in_matrices
-    if s.zeros:
+    assert isinstance(s.factors, CodeFactors)  # noqa: S101 - they are made so
+    if s.factors.zeros:
         return _ZEROS
-    return _few_rows(s.row_count(), s.few) if s.has_few_rows else None
+    return _no_matrices_for(s)
 
 
 def _codes_in_matrices(task: KernelTask) -> ContractionKernel:
     name = task.name(f"{INTEGERS}{IN_MATRICES}")
-    return IntegerMatrixKernel(task.codes_in_matrices, name, task.fixed)
+    return ContractionKernel(task.codes_in_matrices, name, task.fixed, integer_matrix_parts)
 
 
 def _no_codes(task: KernelTask) -> Reason | None:
@@ -143,7 +152,7 @@ def _no_codes(task: KernelTask) -> Reason | None:
 
 
 def _codes(task: KernelTask) -> ContractionKernel:
-    return IntegerKernel(task.codes, task.name(INTEGERS), task.fixed)
+    return ContractionKernel(task.codes, task.name(INTEGERS), task.fixed, integer_parts)
 
 
 def _not_rounded(task: KernelTask) -> Reason | None:
@@ -156,12 +165,12 @@ def _not_rounded_in_matrices(task: KernelTask) -> Reason | None:
     refusal = _not_rounded(task) or _refusal_of_matrices(task)
     if refusal is not None:
         return refusal
-    s = task.rounded_in_matrices
-    return _few_rows(s.row_count(), s.few) if s.has_few_rows else None
+    return _no_matrices_for(task.rounded_in_matrices)
 
 
 def _rounded_in_matrices(task: KernelTask) -> ContractionKernel:
-    return Bf16MatrixKernel(task.rounded_in_matrices, task.name(MATRICES), task.fixed)
+    schedule, name = task.rounded_in_matrices, task.name(MATRICES)
+    return ContractionKernel(schedule, name, task.fixed, bf16_matrix_parts)
 
 
 def _no_winograd(task: KernelTask) -> Reason | None:
@@ -175,7 +184,7 @@ def _no_winograd(task: KernelTask) -> Reason | None:
     return task.tiles if isinstance(task.tiles, Reason) else None
 
 
-def _winograd(task: KernelTask) -> ContractionKernel:
+def _winograd(task: KernelTask) -> WinogradKernel:
     schedule, tiles, block_sizes = task.schedule, task.tiles, task.block_sizes
     assert not isinstance(tiles, Reason)  # noqa: S101 - `_no_winograd` looked
     if block_sizes.wide > block_sizes.vectors:
@@ -188,7 +197,8 @@ def _winograd(task: KernelTask) -> ContractionKernel:
 
 
 def _rounded(task: KernelTask) -> ContractionKernel:
-    return Bf16Kernel(Bf16Schedule(*task._arguments), task.name(HALVES), task.fixed)
+    schedule = task.schedule_of(Bf16Factors)
+    return ContractionKernel(schedule, task.name(HALVES), task.fixed, bf16_parts)
 
 
 def _direct(task: KernelTask) -> ContractionKernel:
@@ -206,7 +216,7 @@ def _winograd_cost(task: KernelTask) -> Dim | None:
 
 
 #: Kernels of contractions for their sizes, in the order in which they are preferred.
-KERNELS: Table[KernelTask, ContractionKernel] = (
+KERNELS: Table[KernelTask, ContractionKernel | WinogradKernel] = (
     Candidate(
         "integers in matrices", _no_codes_in_matrices, _codes_in_matrices,
         lambda task: task.codes_in_matrices.cost_ns(),
@@ -227,5 +237,6 @@ def built(selector: KernelSelector, canonical: Canonical, fixed: bool) -> Kernel
     form = choose(KERNELS, KernelTask(selector, canonical, fixed), selector.trace)
     kernel, packings = form.build()
     # Where nothing is copied or packed, its time goes by in micro-kernels.
-    kernel.program.as_written = type(form) is ContractionKernel and form.schedule.direct and fixed
+    is_plain = isinstance(form, ContractionKernel) and form.make_parts is float_parts
+    kernel.program.as_written = is_plain and form.schedule.access.direct and fixed
     return KernelRecord(kernel, packings)

@@ -14,7 +14,8 @@ from sardonyx.base.sizes import Dim
 from sardonyx.ir.constant import Constant
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.loops.block_sizes import BlockSizes
-from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.plan.canonical import Canonical, LatestCanonical, Shareable
 from sardonyx.plan.grouping import pointwise, sum_alone
 from sardonyx.plan.groups import Attention, Contraction, CustomKernel, Group, LoopNest

@@ -8,7 +8,7 @@ from sardonyx.base.forks import compiling
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.loops.block_sizes import Tiling
-from sardonyx.kernel.matmul.contraction_schedule import Packing
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.plan.canonical import Canonical
 from sardonyx.plan.groups import Contraction
 from sardonyx.selection.invocation import UNREAD, Invocation, invocation_of, is_constant

@@ -252,6 +252,6 @@ def test_filters_are_walked_as_one_run() -> None:
     strides = {x.tensor: row_major(x.tensor.shape) for x in loads_of(group.left)}
     strides |= {x.tensor: row_major(x.tensor.shape) for x in loads_of(group.right)}
     strides[group.root.buffer] = row_major(group.root.buffer.shape)
-    schedule = ContractionSchedule(group, strides, 16)
-    assert schedule.direct
-    assert (schedule.tap_count(), schedule.depth_extent) == (1, 5 * 3 * 3)
+    access = ContractionSchedule(group, strides, 16).access
+    assert access.direct
+    assert (access.tap_count(), access.depth_extent) == (1, 5 * 3 * 3)

@@ -117,7 +117,7 @@ def test_rows_of_taps_are_a_loop(attributes, kernel, last, rows, monkeypatch):
         window = choose(schedule, block_sizes)
         if window is not None:
             loop = 0 if schedule.tap_rows == 0 else extent_of(schedule.tap_rows)
-            written = {len(m.unrolled) for m in schedule.members if m.unrolled}
+            written = {len(m.unrolled) for m in schedule.nest.members if m.unrolled}
             found.append((loop, written))
         return window
 

@@ -5,7 +5,7 @@ from sardonyx.base.errors import EngineError
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.types import I64, PTR
-from sardonyx.kernel.matmul.contraction_schedule import Packing
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.plan.canonical import placeholder
 from sardonyx.selection.codec import CodeLocation
 from sardonyx.selection.kernel_record import KernelRecord, from_bytes, to_bytes

@@ -26,7 +26,7 @@ from sardonyx.kernel.gpu.tile_shape import (
 )
 from sardonyx.kernel.language.types import F32, Type, memory_type
 from sardonyx.kernel.loops.block_sizes import Tiling
-from sardonyx.kernel.matmul.contraction_schedule import Packing
+from sardonyx.kernel.matmul.factors import Packing
 from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.plan.layout import row_major

@@ -3,5 +3,5 @@
 Sums are within 1.1e-6 of the sum of magnitudes, whatever their length.
 
 Entry point: `loop_nest.LoopNestKernel`. Read first: `loop_nest_schedule.py`, `loop_nest.py` and
-`register_blocking.py`.
+`row_passes.py`.
 """

@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 
 from sardonyx.base import dtypes, integer, sizes
+from sardonyx.base.records import dataclass
 from sardonyx.base.sizes import Atom, Dim
-from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.strided import LONGEST_STRIDE
 from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
 from sardonyx.kernel.loops.interleaved_blocks import choose_interleaved
 from sardonyx.kernel.loops.member import Member
+from sardonyx.kernel.loops.nest_axes import nest_axes
 from sardonyx.kernel.loops.peel_borders import LanePart, away_from_borders, divide_lanes
 from sardonyx.kernel.loops.register_blocking import WindowBlocks, choose_blocks, members_at
 from sardonyx.kernel.loops.transpose_tiles import TransposeTiles, choose_squares
-from sardonyx.plan.axes import Axes, dims_of, extent_of, offset_of
+from sardonyx.plan.axes import dims_of, extent_of, offset_of
 from sardonyx.plan.cuts import node_count
 from sardonyx.plan.groups import LoopNest
 from sardonyx.plan.inline import cost_of
@@ -43,13 +44,28 @@ _RUN_TERMS = 32
 _WIDE_RUN_TERMS = 128
 
 
+@dataclass(eq=False, frozen=True, slots=True)
+class AcrossLanes:
+    """What a kernel does about elements that do not lie along the lanes.
+
+    Attributes:
+        copies: The members, or the one map for each element of the axis that is interleaved.
+        squares: How a block turns what lies along another axis than the lanes; None if nothing.
+        interleaved: The axis whose elements lie between the lanes, all of which a block computes.
+        parts: Parts of the axis of the lanes that are written apart; none if all is alike.
+    """
+
+    copies: list[Member]
+    squares: TransposeTiles | None = None
+    interleaved: Dim | None = None
+    parts: tuple[LanePart, ...] = ()
+
+
 class LoopNestSchedule:
     """How the kernel of one group goes over its axes.
 
     Attributes:
-        outer, inner: The axes, split and merged.
-        members: The stages over them.
-        by_buffer: Member by the buffer that it gives.
+        nest: The stages of the group over its axes.
         vector: The axis along which the lanes lie; None without axes.
         vector_inside: Whether that is an inner axis.
         lanes: Vector length.
@@ -59,11 +75,8 @@ class LoopNestSchedule:
         window: How neighbours that read the same elements share a block; None if none do.
         tap_rows: The inner axis that is a loop around taps that are written out; 0 if none is.
         reads_anyway: Whether what lies outside is read elsewhere, see `Expression.has_lanes`.
-        squares: How a block transposes what lies along another axis than the lanes; None: not.
-        copies: The members, or the one map for each element of the axis that is interleaved.
-        parts: Parts of the axis of the lanes that are written apart; none if all is alike.
+        across: What is done about what does not lie along the lanes.
         together: Vectors of rows that go over the inner axes in step.
-        interleaved: The axis whose elements lie between the lanes, all of which a block computes.
         run: The inner axis of which so many elements are summed apart from the others, before those
             sums are added up in float64: errors do not grow with the length (Higham, Accuracy and
             Stability of Numerical Algorithms, 4.2). None for short sums, and on a device, whose
@@ -87,13 +100,11 @@ class LoopNestSchedule:
         *,
         scratch: bool = True,
     ) -> None:
-        self.group, self.scratch, self.chunk = group, scratch, block_sizes.elements
-        self.strides = dict(strides)
-        self._split_axes()
-        self._set_levels()
-        self._merge_axes(lanes if block_sizes.transpose_stores else 1)
+        self.chunk = block_sizes.elements
+        joined = lanes if block_sizes.transpose_stores else 1
+        self.nest = nest_axes(group, strides, joined, scratch=scratch)
         self.vector = self._choose_vector()
-        self.vector_inside = self.vector is not None and self.vector in self.inner
+        self.vector_inside = self.vector is not None and self.vector in self.nest.inner
         self.lanes = self._lanes(lanes)
         self.tap_rows: Dim = 0
         self.window = self._choose_window(block_sizes)
@@ -103,43 +114,12 @@ class LoopNestSchedule:
             self.reads_anyway = block_sizes.has_thread_blocks
             if self.reads_anyway:
                 self.chunk = self.lanes
-        self.squares: TransposeTiles | None = None
-        if block_sizes.transpose_stores and not self.inner and self.vector is not None:
-            self.squares = choose_squares(
-                self.members, self.strides, self.vector, self.block_axes, self.lanes
-            )
-        self.interleaved: Dim | None = None
-        if (
-            block_sizes.transpose_stores
-            and not self.inner
-            and self.vector is not None
-            and self.squares is None
-        ):
-            self.interleaved = choose_interleaved(
-                self.members, self.strides, self.vector, self.block_axes, self.lanes
-            )
-        self.copies = self.members
-        if self.interleaved is not None:
-            neighbours = range(extent_of(self.interleaved))  # type: ignore[arg-type]  # a number
-            at = (members_at(self.members, self.interleaved, k) for k in neighbours)
-            self.copies = [m for (m,) in at]
-        self.parts: list[LanePart] = []
-        if (
-            block_sizes.transpose_stores
-            and self.window is None
-            and self.squares is None
-            and self.lanes > 1
-            and not self.vector_inside
-            and not any(m.unrolled for m in self.members)
-            and self.chunks() == 1
-        ):
-            assert self.vector is not None  # noqa: S101 - there are lanes
-            self.parts = divide_lanes(self.copies, self.strides, self.vector, self.lanes)
+        self.across = self._choose_across(block_sizes)
         self.together = 1 if self.window is not None else self._vectors_together(block_sizes)
         self.run = None if block_sizes.has_thread_blocks else self._choose_run()
         self.endless = self._find_endless()
         self.in_pieces = (
-            self.endless if self.outer or block_sizes.has_thread_blocks else self._long_axes()
+            self.endless if self.nest.outer or block_sizes.has_thread_blocks else self._long_axes()
         )
 
     @staticmethod
@@ -151,87 +131,17 @@ class LoopNestSchedule:
     ) -> LoopNestSchedule:
         """The schedule that fits the group."""
         found = LoopNestSchedule(group, strides, lanes, block_sizes)
-        if not found.vector_inside and any(m.in_scratch for m in found.members):
+        if not found.vector_inside and any(m.in_scratch for m in found.nest.members):
             found = LoopNestSchedule(group, strides, lanes, block_sizes, scratch=False)
         return found
 
-    # -- preparation --------------------------------------------------------------------------
-
-    def _split_axes(self) -> None:
-        stages = self.group.stages
-        position: Dim = 0
-        for i, extent in ((i, extent_of(i)) for i in self.group.inner):
-            position = position * extent + i
-        self.axes = Axes(
-            (self.group.outer, self.group.inner),
-            [s.body for s in stages],
-            [(s.root.buffer, s.indices) for s in stages],
-        )
-        self.axes.split(self.strides)
-        position = substitute(position, self.axes.values)
-        self.members = [
-            Member(s, self.axes.bodies[k], self.axes.stores[k][1], position)
-            for k, s in enumerate(stages)
-        ]
-
-    def _set_levels(self) -> None:
-        """In which pass each member runs, and who needs memory between passes."""
-        by_buffer: dict[Tensor, Member] = {m.stage.root.buffer: m for m in self.members}
-        for member in self.members:
-            for x in loads_of(member.body):
-                source = by_buffer.get(x.tensor)
-                if source is not None:
-                    after = source.level + (source.stage.kind != "map")
-                    member.level = max(member.level, after)
-        last: dict[Member, int] = {}
-        for member in self.members:
-            for x in loads_of(member.body):
-                source = by_buffer.get(x.tensor)
-                if source is not None:
-                    last[source] = max(last.get(source, 0), member.level)
-        for member in self.members:
-            stage = member.stage
-            carried = stage.full and stage.kind == "map" and last.get(member, 0) > member.level
-            member.in_memory = stage.stored or (carried and not self.scratch)
-            member.in_scratch = carried and not member.in_memory
-            if member.in_scratch:
-                self._place_in_scratch(member)
-
-    def _place_in_scratch(self, member: Member) -> None:
-        """Give the buffer row-major strides over the inner axes and none over the outer."""
-        inner = [sizes.as_atom(i) for i in self.group.inner]
-        step: Dim = 1
-        by_atom: dict[Atom | None, Dim] = {}
-        for variable, atom in reversed(list(zip(self.group.inner, inner, strict=True))):
-            by_atom[atom] = step
-            step = step * extent_of(variable)
-        self.strides[member.stage.root.buffer] = tuple(
-            by_atom.get(sizes.as_atom(i), 0) for i in member.stage.indices
-        )
-
-    def _merge_axes(self, lanes: int) -> None:
-        bodies = [m.body for m in self.members]
-        stores = [(m.stage.root.buffer, m.indices) for m in self.members]
-        needs_position = any(m.stage.kind.startswith("arg") for m in self.members)
-        axes = Axes(self.axes.spaces, bodies, stores)
-        self.by_buffer: dict[Tensor, Member] = {m.stage.root.buffer: m for m in self.members}
-        if needs_position:
-            axes.spaces, held = [axes.spaces[0]], axes.spaces[1]
-            axes.merge(self.strides)
-            axes.spaces.append(held)
-        else:
-            axes.merge(self.strides)
-            passed = {m.stage.root.buffer for m in self.members if not m.in_memory}
-            axes.join(self.strides, lanes, passed)
-        self.outer, self.inner = axes.spaces
-        for k, member in enumerate(self.members):
-            member.body, member.indices = axes.bodies[k], axes.stores[k][1]
+    # -- lanes --------------------------------------------------------------------------------
 
     def _choose_vector(self) -> Dim | None:
         """The axis with the most contiguous accesses; inner axes win ties."""
         best: tuple[float, int] | None = None
         chosen: Dim | None = None
-        candidates = [*reversed(self.inner), *reversed(self.outer)]
+        candidates = [*reversed(self.nest.inner), *reversed(self.nest.outer)]
         for rank, variable in enumerate(candidates):
             score = self._score(variable)
             if best is None or (score, -rank) > best:
@@ -241,11 +151,11 @@ class LoopNestSchedule:
     def _score(self, variable: Dim) -> float:
         atom = sizes.variable(variable)
         score = 0.0
-        for member in self.members:
+        for member in self.nest.members:
             # A window reads its taps, and stores one result.
             weight = 4 if member.stage.full and member.stage.kind != "map" else 1
             for x in loads_of(member.body):
-                source = self.by_buffer.get(x.tensor)
+                source = self.nest.by_buffer.get(x.tensor)
                 if source is None or source.in_memory:
                     score += weight * self._ease(x.tensor, x.at, atom, shuffled=True)
             if member.in_memory:
@@ -259,7 +169,7 @@ class LoopNestSchedule:
         self, tensor: Tensor, at: tuple[Dim, ...], atom: Atom, *, shuffled: bool = False
     ) -> int:
         """How well lanes along a variable suit an access; some loads come out of whole vectors."""
-        offset = away_from_borders(offset_of(self.strides[tensor], at), atom)
+        offset = away_from_borders(offset_of(self.nest.strides[tensor], at), atom)
         step = sizes.step_along(offset, atom)
         if step in (0, 1):
             return 2 * int(step == 1)
@@ -271,16 +181,36 @@ class LoopNestSchedule:
         return 1 if shuffled and step is None and repeated else -2
 
     def _lanes(self, lanes: int) -> int:
-        if self.vector is None or self._score(self.vector) <= -4 * len(self.members):
+        if self.vector is None or self._score(self.vector) <= -4 * len(self.nest.members):
             return 1
-        widths = {m.stage.root.tensor.dtype.bits for m in self.members}
-        for member in self.members:
+        widths = {m.stage.root.tensor.dtype.bits for m in self.nest.members}
+        for member in self.nest.members:
             widths |= {x.tensor.dtype.bits for x in loads_of(member.body)}
         lanes = lanes // 2 if min(widths) >= 64 else lanes
         extent = extent_of(self.vector)
         while isinstance(extent, int) and lanes > extent and lanes > 1:
             lanes //= 2
         return lanes
+
+    def _choose_across(self, block_sizes: BlockSizes) -> AcrossLanes:
+        """See `AcrossLanes`."""
+        nest, vector, lanes = self.nest, self.vector, self.lanes
+        if vector is None or not block_sizes.transpose_stores:
+            return AcrossLanes(nest.members)
+        squares, interleaved, copies, parts = None, None, nest.members, list[LanePart]()
+        if not nest.inner:
+            axes = self.block_axes
+            squares = choose_squares(nest.members, nest.strides, vector, axes, lanes)
+            if squares is None:
+                interleaved = choose_interleaved(nest.members, nest.strides, vector, axes, lanes)
+        if interleaved is not None:
+            neighbours = range(extent_of(interleaved))  # type: ignore[arg-type]  # a number
+            at = (members_at(nest.members, interleaved, k) for k in neighbours)
+            copies = [m for (m,) in at]
+        is_plain = self.window is None and squares is None and lanes > 1 and not self.vector_inside
+        if is_plain and not any(m.unrolled for m in nest.members) and self.chunks() == 1:
+            parts = divide_lanes(copies, nest.strides, vector, lanes)
+        return AcrossLanes(copies, squares, interleaved, tuple(parts))
 
     def _choose_window(self, block_sizes: BlockSizes) -> WindowBlocks | None:
         """Write out short reductions, and choose how neighbours share what they read.
@@ -290,38 +220,38 @@ class LoopNestSchedule:
         """
         apart = not block_sizes.has_thread_blocks
         if self.vector_inside or self.lanes == 1:
-            self._unroll(self.inner)
+            self._unroll(self.nest.inner)
             return None
-        if apart and len(self.inner) > 1:
-            self.tap_rows = self.inner[0]
-            self._unroll(self.inner[1:])
-            found = choose_blocks(self.members, self.block_axes, self.tap_rows)
+        if apart and len(self.nest.inner) > 1:
+            self.tap_rows = self.nest.inner[0]
+            self._unroll(self.nest.inner[1:])
+            found = choose_blocks(self.nest.members, self.block_axes, self.tap_rows)
             if found is not None:
                 return found
             self.tap_rows = 0
-        self._unroll(self.inner)
-        found = choose_blocks(self.members, self.block_axes, apart=apart)
+        self._unroll(self.nest.inner)
+        found = choose_blocks(self.nest.members, self.block_axes, apart=apart)
         if found is None and apart and self._is_long_and_plain():
-            for member in self.members:
+            for member in self.nest.members:
                 member.unrolled = None  # several vectors in step, instead
         return found
 
     def _is_long_and_plain(self) -> bool:
         """Whether what is written out is long, and all of it counts, whichever row it is."""
-        bodies = [body for m in self.members for body in m.unrolled or ()]
+        bodies = [body for m in self.nest.members for body in m.unrolled or ()]
         return len(bodies) > _FEW_TAPS and not any(_asks(body) for body in bodies)
 
     def _unroll(self, axes: list[Dim]) -> None:
         """Write out short reductions of lanes (windows), so that their conditions are hoisted."""
-        volume = sizes.product(map(extent_of, self.inner))
+        volume = sizes.product(map(extent_of, self.nest.inner))
         if self.vector_inside or not isinstance(volume, int) or not 0 < volume <= LONGEST_WINDOW:
             return
-        for member in self.members:
+        for member in self.nest.members:
             if not member.stage.full:
                 continue
             if member.stage.kind == "map" or member.stage.kind.startswith("arg"):
                 return
-        for member in self.members:
+        for member in self.nest.members:
             if member.stage.full:
                 member.unrolled = [
                     rewrite(member.body, atoms=dict(zip(sizes.variables(axes), at, strict=True)))
@@ -330,12 +260,12 @@ class LoopNestSchedule:
 
     def _vectors_together(self, block_sizes: BlockSizes) -> int:
         """How many vectors of rows: one alone waits for its sum, and takes little of each line."""
-        full = [m for m in self.members if m.stage.full]
+        full = [m for m in self.nest.members if m.stage.full]
         if self.vector is None or self.vector_inside or self.lanes == 1:
             return 1
         if not full or block_sizes.has_thread_blocks or all(m.unrolled for m in full):
             return 1
-        nodes = sum(node_count(m.body, _MOST_NODES) for m in self.members)
+        nodes = sum(node_count(m.body, _MOST_NODES) for m in self.nest.members)
         extent = extent_of(self.vector)
         count = min(_ACCUMULATORS // len(full), _MOST_NODES // nodes)
         if isinstance(extent, int):
@@ -344,19 +274,19 @@ class LoopNestSchedule:
 
     def has_lanes(self, tensor: Tensor) -> bool:
         """Whether a tensor has as many elements as there are lanes, wherever there is a block."""
-        there = {extent_of(axis) for axis in self.outer}
+        there = {extent_of(axis) for axis in self.nest.outer}
         known = [1 if d in there and not isinstance(d, int) else d for d in tensor.shape]
         count = sizes.product(known)
         return isinstance(count, int) and count >= self.lanes
 
     def walked(self) -> list[Dim]:
         """The inner axes in the order of their loops, from the outermost."""
-        apart = [i for i in self.inner if i is not self.vector]
+        apart = [i for i in self.nest.inner if i is not self.vector]
         return [*apart, self.vector] if self.vector_inside and self.vector is not None else apart
 
     def _choose_run(self) -> tuple[Dim, int] | None:
         """See `run`."""
-        sums = [m for m in self.members if m.stage.kind == "sum" and m.body.dtype.is_float]
+        sums = [m for m in self.nest.members if m.stage.kind == "sum" and m.body.dtype.is_float]
         if all(m.unrolled for m in sums):
             return None
         is_wide = all(m.body.dtype == dtypes.DOUBLE for m in sums)
@@ -375,65 +305,65 @@ class LoopNestSchedule:
 
         Short kernels have none; others look at the cancel flag between pieces of such an axis.
         """
-        volume = sizes.product(map(extent_of, self.inner))
+        volume = sizes.product(map(extent_of, self.nest.inner))
         if isinstance(volume, int) and volume <= _SHORT:
             return frozenset()
         best: set[Dim] = set()
-        for member in self.members:
+        for member in self.nest.members:
             stage = member.stage
             if stage.full and stage.kind == "map" and (member.in_scratch or member.in_memory):
                 return frozenset()
             for x in loads_of(member.body):
-                source = self.by_buffer.get(x.tensor)
+                source = self.nest.by_buffer.get(x.tensor)
                 if source is None or source.in_memory:
                     walked = zip(x.tensor.shape, x.at, strict=True)
-                    covered = {i for d, i in walked if i in self.inner and extent_of(i) == d}
+                    covered = {i for d, i in walked if i in self.nest.inner and extent_of(i) == d}
                     best = max(best, covered, key=len)
-        return frozenset(self.inner) - best
+        return frozenset(self.nest.inner) - best
 
     def _long_axes(self) -> frozenset[Dim]:
         """All inner axes, where one block walks along them and that may take long."""
-        volume = sizes.product(map(extent_of, self.inner))
-        return frozenset(() if isinstance(volume, int) and volume <= _SHORT else self.inner)
+        volume = sizes.product(map(extent_of, self.nest.inner))
+        return frozenset(() if isinstance(volume, int) and volume <= _SHORT else self.nest.inner)
 
     # -- sizes --------------------------------------------------------------------------------
 
     def all_dims(self) -> list[Dim]:
         """Every size that the kernel computes with."""
-        found: list[Dim] = [*self.outer, *self.inner]
-        for member in self.members:
+        found: list[Dim] = [*self.nest.outer, *self.nest.inner]
+        for member in self.nest.members:
             found += list(dims_of(member.body))
             found += member.indices
-            found += self.strides[member.stage.root.buffer]
+            found += self.nest.strides[member.stage.root.buffer]
             for x in loads_of(member.body):
-                found += self.strides[x.tensor]
+                found += self.nest.strides[x.tensor]
         return found
 
     def cost_ns(self) -> Dim:
         """Estimated time on one thread."""
-        inner = sizes.product(map(extent_of, self.inner))
+        inner = sizes.product(map(extent_of, self.nest.inner))
         per_row: Dim = 0
-        for member in self.members:
+        for member in self.nest.members:
             steps = cost_of(member.body) + 2 + 2 * len(loads_of(member.body))
             if self.window is not None and member.stage.full:
                 steps = 1  # what neighbours share, and what is asked once, hardly counts
             work = inner * steps if member.stage.full else steps
             per_row = per_row + work
-        volume = sizes.product(map(extent_of, self.outer)) * per_row
+        volume = sizes.product(map(extent_of, self.nest.outer)) * per_row
         return integer.ceildiv(volume, 3 * self.lanes)
 
     @property
     def block_axes(self) -> list[Dim]:
         """Outer axes that blocks go over, but for the chunks of the vector axis."""
-        return [o for o in self.outer if o is not self.vector]
+        return [o for o in self.nest.outer if o is not self.vector]
 
     def block_count(self, axis: Dim) -> Dim:
         """How many blocks an outer axis other than that of the lanes has."""
         if self.window is not None and axis is self.window.axis:
             return self.window.blocks
-        if self.squares is not None and axis is self.squares.axis:
-            return self.squares.blocks
-        if axis is self.interleaved:
+        if self.across.squares is not None and axis is self.across.squares.axis:
+            return self.across.squares.blocks
+        if axis is self.across.interleaved:
             return 1
         return extent_of(axis)
 

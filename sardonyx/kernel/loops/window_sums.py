@@ -51,11 +51,13 @@ def each_sum(
     held = b.local(kind, len(values))
     for number, value in enumerate(values):
         b.store(b.lift(value, kind), held, number * kind.lanes, align_bytes=16)
-    (total,) = (m for m in schedule.members if m.stage.full)
+    (total,) = (m for m in schedule.nest.members if m.stage.full)
     result = load(total.stage.root.buffer, total.indices)
     row = level.child(vector=level.vector, lanes=level.lanes, mask=level.mask)
-    rest = [m.body for m in schedule.members if not m.stage.full]
-    row.hoist(rest, frozenset((axis,)), loads_of_members(schedule.members, schedule.by_buffer))
+    rest = [m.body for m in schedule.nest.members if not m.stage.full]
+    row.hoist(
+        rest, frozenset((axis,)), loads_of_members(schedule.nest.members, schedule.nest.by_buffer)
+    )
     with b.for_(0, len(values)) as k:
         place = k * kind.lanes
         known: dict[Scalar, Operand] = {result: b.load(kind, held, place, align_bytes=16)}

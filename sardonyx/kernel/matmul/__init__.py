@@ -2,6 +2,6 @@
 
 Results are the same bits however rows are shared by threads.
 
-Entry point: `contraction.ContractionKernel`. Read first: `contraction_schedule.py`,
-`contraction.py` and `micro.py`.
+Entry point: `contraction.ContractionKernel`, which is put together from parts (`KernelParts`).
+Read first: `contraction_schedule.py`, `contraction.py` and `tile_sums.py`.
 """

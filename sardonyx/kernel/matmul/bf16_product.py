@@ -13,25 +13,35 @@ Loops are those of `contraction`. The micro-kernel's, rows and vectors being wri
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.builder import Builder
 from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import BF16, F32, I32, I64, PTR, U16, U32, Type
-from sardonyx.kernel.loops.block_sizes import FEW_CORES, BlockSizes
-from sardonyx.kernel.matmul.contraction import ContractionKernel
-from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
-from sardonyx.kernel.matmul.left_rows import LeftRows
+from sardonyx.kernel.matmul.contraction import KernelParts, TileLoop
+from sardonyx.kernel.matmul.contraction_epilogue import EpilogueWriter
+from sardonyx.kernel.matmul.factors import Factors, Packing
+from sardonyx.kernel.matmul.kernel_context import KernelContext, Layout
+from sardonyx.kernel.matmul.left_rows import LeftRows, RowFormat
 from sardonyx.kernel.matmul.long_sums import LONG
 from sardonyx.kernel.matmul.packed_words import WordPacker
+from sardonyx.kernel.matmul.panels import RightPanels
+from sardonyx.kernel.matmul.prefetch import Prefetch
 from sardonyx.kernel.matmul.prefetch_tiles import AHEAD, PrefetchTiles
 from sardonyx.kernel.matmul.tile import RowProducts, call_by_rows
+from sardonyx.kernel.matmul.tile_sums import VectorTiles, vector_tile_rows
 from sardonyx.plan.axes import extent_of
 from sardonyx.plan.groups import Contraction
 from sardonyx.tensor import scalar
 from sardonyx.tensor.rewriting import rewrite
-from sardonyx.tensor.tensor import Tensor, buffer, indices, make_map
+from sardonyx.tensor.scalar import Scalar
+from sardonyx.tensor.tensor import buffer, indices, make_map
+
+if TYPE_CHECKING:
+    from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
 
 #: How many steps of the depth one instruction sums.
 PAIR = 2
@@ -50,129 +60,117 @@ def may_round(group: Contraction) -> bool:
     return long and all(dtype is dtypes.FLOAT for dtype in factors)
 
 
-class Bf16Schedule(ContractionSchedule):
-    """How the kernel of such a contraction goes over its axes: rows are always copied."""
+class Bf16Factors(Factors):
+    """Factors that are rounded to bfloat16: rows are always copied."""
 
-    def __init__(
-        self,
-        group: Contraction,
-        strides: dict[Tensor, tuple[Dim, ...]],
-        lanes: int,
-        block_sizes: BlockSizes = FEW_CORES,
-    ) -> None:
-        super().__init__(group, strides, lanes, block_sizes)
-        self.is_long = False
+    step, faster, may_be_long = PAIR, PAIR, False
 
-    def _set_depth(self) -> None:
-        self.factor = BF16
-        super()._set_depth()
+    def __init__(self, left: Scalar, right: Scalar, element: Type) -> None:
+        super().__init__(left, right, element)
+        self.type = BF16
 
-    @property
-    def row_length(self) -> Dim:
-        """Elements of a row in scratch: whole pairs."""
-        return integer.ceildiv(self.depth_extent, PAIR) * PAIR
-
-    def cost_ns(self) -> Dim:
-        """Estimated time of all blocks on one thread."""
-        return integer.ceildiv(super().cost_ns(), PAIR)
-
-    def packings(self) -> list[Packing]:
+    def packings(self, s: ContractionSchedule) -> list[Packing]:
         """Panels (batch..., panel, pair, column, 2) of bfloat16."""
-        lead = self.packed_axes()
-        pairs = self.row_length // PAIR
-        shape = (*map(extent_of, lead), self.panels(), pairs, self.width, PAIR)
+        lead = s.packed_axes()
+        pairs = s.row_length // PAIR
+        shape = (*map(extent_of, lead), s.panels(), pairs, s.width, PAIR)
         own, n = indices(shape), len(lead)
         step = own[-3] * PAIR + own[-1]
-        column = own[n] * self.width + own[-2]
+        column = own[n] * s.width + own[-2]
         atoms: dict[Atom, Dim] = dict(zip(map(sizes.variable, lead), own, strict=False))
-        atoms[sizes.variable(self.column)] = column
+        atoms[sizes.variable(s.axes.column)] = column
         place = step
-        for axis in reversed([a for a in self.reduced if sizes.as_atom(a) is not None]):
+        for axis in reversed([a for a in s.access.reduced if sizes.as_atom(a) is not None]):
             atoms[sizes.variable(axis)] = integer.modulo(place, extent_of(axis))
             place = integer.floordiv(place, extent_of(axis))
         value = scalar.cast(rewrite(self.right, atoms=atoms), dtypes.BFLOAT16)
         zero = scalar.constant(0, dtypes.BFLOAT16)
-        for index, extent in ((step, self.depth_extent), (column, extent_of(self.column))):
+        for index, extent in ((step, s.access.depth_extent), (column, extent_of(s.axes.column))):
             inside = scalar.size(index) < scalar.size(extent)
             value = scalar.select(inside, value, zero)
         contents = make_map(shape, value)
         return [Packing(buffer(("packed", contents), shape, dtypes.BFLOAT16), contents)]
 
 
-class Bf16Rows(LeftRows):
-    """Rows that are copied and rounded."""
-
-    def rounded(self, value: Operand, kind: Type) -> Operand:
-        """See `LeftRows`."""
-        wide = F32.with_lanes(kind.lanes)
-        return self.b.round_to_half(self.b.lift(value, wide))
-
-    def copy(self, row: Expression, table: Operand, r: Operand, depth: Operand) -> None:
-        """Copy one row of the left factor, with a 0 behind an odd number of elements."""
-        b = self.b
-        last = (r + 1) * depth - 1
-        with b.if_(depth > 0):
-            b.store(b.constant(BF16, 0), self.scratch["copy"], last)
-        super().copy(row, table, r, depth)
+def round_to_bf16(b: Builder, value: Operand, kind: Type) -> Operand:
+    """A float32 element, or lanes, as copied rows hold them."""
+    return b.round_to_half(b.lift(value, F32.with_lanes(kind.lanes)))
 
 
-class Bf16Kernel(ContractionKernel):
-    """Builds the kernel of one contraction.
+def _end_pairs(c: KernelContext, r: Operand, depth: Operand) -> None:
+    """Write a 0 behind an odd number of elements."""
+    last = (r + 1) * depth - 1
+    with c.b.if_(depth > 0):
+        c.b.store(c.b.constant(BF16, 0), c.scratch["copy"], last)
+
+
+#: Rows that are copied and rounded, in whole pairs.
+PAIRS = RowFormat(round_to_bf16, _end_pairs)
+
+
+def bf16_parts(c: KernelContext) -> KernelParts:
+    """The parts of a kernel that multiplies rounded factors in vectors."""
+    counts, epilogue = vector_tile_rows(c.schedule), EpilogueWriter(c)
+    prefetch = Prefetch(c, c.schedule.width * U32.size_bytes, counts[0])
+    micro = Bf16Micro(c, prefetch, counts)
+    tiles = VectorTiles(LeftRows(c, PAIRS), micro, epilogue, prefetch)
+    return KernelParts(RightPanels(c, pack_pairs), tiles, TileLoop(c, tiles, epilogue), epilogue)
+
+
+class Bf16Micro:
+    """Calls of the micro-kernels of pairs.
 
     Args:
-        schedule: How it goes over the contraction's axes.
-        name: Symbol name.
-        packed: Whether the right factor is constant, so that it is packed beforehand.
+        context: Of the kernel.
+        prefetch: Writes what is prefetched.
+        counts: Row counts of tiles, the largest first.
     """
 
-    schedule: Bf16Schedule
+    def __init__(self, context: KernelContext, prefetch: Prefetch, counts: tuple[int, ...]) -> None:
+        self.context, self.prefetch, self.counts = context, prefetch, counts
 
-    def __init__(self, schedule: Bf16Schedule, name: str, packed: bool) -> None:
-        super().__init__(schedule, name, packed)
+    def functions(self) -> tuple[Program, ...]:
+        """Those that are called."""
+        s = self.context.schedule
+        return tuple(build_half_micro(rows, s.vectors, s.lanes) for rows in self.counts)
 
-    def _line_bytes(self) -> int:
-        return self.schedule.width * U32.size_bytes
+    def layout(self) -> Layout:
+        """None."""
+        return []
 
-    def _functions(self) -> tuple[Program, ...]:
-        s = self.schedule
-        micro = (build_half_micro(rows, s.vectors, s.lanes) for rows in self.tile_rows)
-        return (*micro, *self.epilogue.functions())
-
-    def _left_rows(self) -> LeftRows:
-        return Bf16Rows(self.schedule, self.outside, self.places, self.scratch)
-
-    def _pack_now(self, level: Expression, first_column: Operand) -> Operand:
-        """Copy the panel of this block to scratch, 0 beyond the last column and the last step."""
-        s, b = self.schedule, self.b
-        panel, words = self.scratch["panel"], U32.with_lanes(s.lanes)
-        packer = WordPacker(level, s.column, s.reduced, words, PAIR)
-        length = level.dim(s.depth_extent)
-        pairs = level.dim(s.row_length) // PAIR
-
-        def element(here: Expression, mask: Operand) -> Operand:
-            value = b.lift(here.scalar(s.right), F32.with_lanes(s.lanes))
-            half = b.round_to_half(b.select(mask, value, 0))
-            return b.convert(b.bitcast(half, U16.with_lanes(s.lanes)), U32)
-
-        for v in range(0, s.width, s.lanes):
-            start = first_column + v
-            left = level.dim(extent_of(s.column)) - start
-
-            def count(step: Operand, left: Operand = left) -> Operand:
-                return b.select(step < length, left, 0)
-
-            with b.for_(0, pairs) as g:
-                word = packer.word(g, start, count, element)
-                line = b.offset(panel, g, s.width * U32.size_bytes)
-                b.store(word.get(), line, v, align_bytes=4)
-        return panel
-
-    def _call_micro(self, p: RowProducts) -> None:
-        s = self.schedule
+    def multiply(self, p: RowProducts) -> None:
+        """The sums of some rows."""
+        s = self.context.schedule
         pairs = p.depth // PAIR
         operands = [p.table, pairs, p.panel, p.target, *self.prefetch.asked(pairs)]
-        names = {rows: _micro_name(rows, s.vectors, s.lanes) for rows in self.tile_rows}
-        call_by_rows(self.b, p.count, names, operands)
+        names = {rows: _micro_name(rows, s.vectors, s.lanes) for rows in self.counts}
+        call_by_rows(self.context.b, p.count, names, operands)
+
+
+def pack_pairs(c: KernelContext, level: Expression, first_column: Operand) -> None:
+    """Copy the panel of a block to scratch, 0 beyond the last column and the last step."""
+    s, b = c.schedule, c.b
+    panel, words = c.scratch["panel"], U32.with_lanes(s.lanes)
+    packer = WordPacker(level, s.axes.column, s.access.reduced, words, PAIR)
+    length = level.dim(s.access.depth_extent)
+    pairs = level.dim(s.row_length) // PAIR
+
+    def element(here: Expression, mask: Operand) -> Operand:
+        value = b.lift(here.scalar(s.factors.right), F32.with_lanes(s.lanes))
+        half = b.round_to_half(b.select(mask, value, 0))
+        return b.convert(b.bitcast(half, U16.with_lanes(s.lanes)), U32)
+
+    for v in range(0, s.width, s.lanes):
+        start = first_column + v
+        left = level.dim(extent_of(s.axes.column)) - start
+
+        def count(step: Operand, left: Operand = left) -> Operand:
+            return b.select(step < length, left, 0)
+
+        with b.for_(0, pairs) as g:
+            word = packer.word(g, start, count, element)
+            line = b.offset(panel, g, s.width * U32.size_bytes)
+            b.store(word.get(), line, v, align_bytes=4)
 
 
 def _micro_name(rows: int, vectors: int, lanes: int) -> str:

@@ -6,16 +6,24 @@ block, and finished like any product.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.base import dtypes, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
-from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.program import Operand, Program
+from sardonyx.kernel.language.compiled import Kernel
+from sardonyx.kernel.language.program import Program
 from sardonyx.kernel.language.types import I64, PTR, memory_type
-from sardonyx.kernel.matmul.contraction import ContractionKernel
-from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
+from sardonyx.kernel.matmul.contraction import ContractionKernel, KernelParts, TileLoop
+from sardonyx.kernel.matmul.contraction_epilogue import EpilogueWriter
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
+from sardonyx.kernel.matmul.factors import Packing
+from sardonyx.kernel.matmul.kernel_context import KernelContext, Layout
 from sardonyx.kernel.matmul.micro_blockwise import Panel, build_micro_blockwise
+from sardonyx.kernel.matmul.panels import RightPanels
+from sardonyx.kernel.matmul.prefetch import Prefetch
 from sardonyx.kernel.matmul.tile import RowBlock, RowTile, call_by_rows
+from sardonyx.kernel.matmul.tile_sums import TileSums, vector_tile_rows
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.plan.blockwise import Blockwise
 from sardonyx.tensor import scalar
@@ -27,11 +35,12 @@ from sardonyx.tensor.traverse import loads_of
 _WORD = 4
 
 
-class BlockwiseKernel(ContractionKernel):
+class BlockwiseKernel:
     """Builds the kernel of one contraction.
 
     Attributes:
         beside: Buffers of what the left factor became, in the order of a row's pointers.
+        packs: What the kernel reads; each contraction has contents of its own.
 
     Args:
         schedule: How it goes over the contraction's axes.
@@ -43,10 +52,8 @@ class BlockwiseKernel(ContractionKernel):
     def __init__(
         self, schedule: ContractionSchedule, blockwise: Blockwise, digits: int, name: str
     ) -> None:
-        super().__init__(schedule, name, packed=True)
-        self.blockwise = blockwise
-        (first,) = loads_of(schedule.left)
-        self._at = first.at
+        self.schedule, self.blockwise, self.name = schedule, blockwise, name
+        (first,) = loads_of(schedule.factors.left)
         shape = first.tensor.shape
         assert isinstance(first.tensor, Buffer)  # noqa: S101 - `plan.blockwise` made it
         more = [buffer(("digit", k), shape, dtypes.INT8) for k in range(1, digits)]
@@ -60,20 +67,25 @@ class BlockwiseKernel(ContractionKernel):
             blockwise.block, blockwise.bits, blockwise.shift is not None, digits, schedule.vectors,
             schedule.lanes,
         )  # fmt: skip
+        self.packs: list[Packing] = []
 
-    def _other_bodies(self) -> tuple[Scalar, ...]:
-        return tuple(load(x, (0,) * len(x.shape)) for x in self.beside[1:])
+    def build(self) -> tuple[Kernel, list[Packing]]:
+        """The kernel, and how its codes are packed."""
+        self.schedule.balance()
+        contents = self.contents(self.blockwise)
+        self.packs = [Packing(buffer("packed", contents.shape, dtypes.UINT32), contents)]
+        beside = tuple(load(x, (0,) * len(x.shape)) for x in self.beside[1:])
+        kernel = ContractionKernel(self.schedule, self.name, True, self._make_parts)
+        return kernel.build_with(self.packs, beside), self.packs
 
-    def _functions(self) -> tuple[Program, ...]:
-        micro = (build_micro_blockwise(self.panel, rows) for rows in self.tile_rows)
-        return (*micro, *self.epilogue.functions())
+    def _make_parts(self, c: KernelContext) -> KernelParts:
+        epilogue = EpilogueWriter(c)
+        panel_bytes = self.blockwise.blocks * self.panel.lines * self.panel.line_bytes
+        tiles = BlockwiseTiles(c, self.panel, self.beside, self.blockwise.blocks, epilogue)
+        panels = RightPanels(c, panel_bytes=panel_bytes)
+        return KernelParts(panels, tiles, TileLoop(c, tiles, epilogue), epilogue)
 
     # -- packing ------------------------------------------------------------------------------
-
-    def _packings(self) -> list[Packing]:
-        """The buffer that the kernel reads; each contraction has contents of its own."""
-        contents = self.contents(self.blockwise)
-        return [Packing(buffer("packed", contents.shape, dtypes.UINT32), contents)]
 
     def contents(self, c: Blockwise) -> Map:
         """Codes, scales and shifts: (columns..., panel, block, line, lane), words of 32 bits."""
@@ -83,11 +95,11 @@ class BlockwiseKernel(ContractionKernel):
         own = indices(shape)
         n = len(lead)
         within = own[n] * s.width + own[-1]
-        atoms = {sizes.variable(s.column): within} if s.column != 0 else {}
+        atoms = {sizes.variable(s.axes.column): within} if s.axes.column != 0 else {}
         for variable, at in zip(lead, own, strict=False):
             atoms[sizes.variable(variable)] = at
         # The stand-in's first index says which column of the factor an element is in.
-        column = rewrite(s.right, atoms=atoms)
+        column = rewrite(s.factors.right, atoms=atoms)
         (place,) = loads_of(column)
         line = own[n + 2]
         word = self._word(c, place.at[0], own[n + 1], line)
@@ -96,7 +108,7 @@ class BlockwiseKernel(ContractionKernel):
             word = scalar.select(second, self._head(c, c.shift, place.at[0], own[n + 1]), word)
         first = scalar.compare("eq", scalar.size(line), p.coded_lines)
         word = scalar.select(first, self._head(c, c.scale, place.at[0], own[n + 1]), word)
-        inside = scalar.size(within) < scalar.size(extent_of(s.column))
+        inside = scalar.size(within) < scalar.size(extent_of(s.axes.column))
         return make_map(shape, scalar.select(inside, word, 0))
 
     def _head(self, c: Blockwise, x: Scalar, column: Dim, number: Dim) -> Scalar:
@@ -105,7 +117,7 @@ class BlockwiseKernel(ContractionKernel):
     def _word(self, c: Blockwise, column: Dim, number: Dim, word: Dim) -> Scalar:
         """The codes of one column that lie in one word."""
         p = self.panel
-        depth = sizes.product(map(extent_of, self.schedule.reduced))
+        depth = sizes.product(map(extent_of, self.schedule.access.reduced))
         found: Scalar | None = None
         for j in range(p.parts):
             for i in range(_WORD):
@@ -121,51 +133,61 @@ class BlockwiseKernel(ContractionKernel):
         assert found is not None  # noqa: S101 - a word has codes
         return found
 
-    def _panel_pointer(
-        self, level: Expression, panel: Operand, depth: Operand, first_column: Operand
-    ) -> Operand:
-        b, p = self.b, self.panel
-        number = self._panel_number(level, panel)
-        step = self.blockwise.blocks * p.lines * p.line_bytes
-        return b.offset(self.places[self.packs[0].packed].pointer, number * step)
 
-    def _share_next(
-        self, level: Expression, panel: Operand, rows: Operand, chunks: Operand
+class BlockwiseTiles(TileSums):
+    """Tiles of digits, which are multiplied with codes in integers, block by block.
+
+    Args:
+        context: Of the kernel.
+        panel: How codes lie.
+        beside: Buffers of what the left factor became, in the order of a row's pointers.
+        blocks: How many there are along the depth.
+        epilogue: Finds the rows again.
+    """
+
+    def __init__(
+        self,
+        context: KernelContext,
+        panel: Panel,
+        beside: Sequence[Buffer],
+        blocks: int,
+        epilogue: EpilogueWriter,
     ) -> None:
-        """Nothing prefetches it: panels of a few bits are short."""
+        super().__init__(context, vector_tile_rows(context.schedule))
+        self.panel, self.beside, self.blocks, self.epilogue = panel, beside, blocks, epilogue
+        # It does not prefetch the next panel: those of a few bits are short.
+        self.prefetch = Prefetch(context, panel.line_bytes, self.counts[0])
 
-    # -- one tile -----------------------------------------------------------------------------
+    def functions(self) -> tuple[Program, ...]:
+        """See `TileSums`."""
+        return tuple(build_micro_blockwise(self.panel, rows) for rows in self.counts)
 
-    def _set_scratch(self, taps: int, size: int) -> None:
-        s = self.schedule
-        most = self.tile_rows[0]
-        kept = most if s.run is None else s.block_rows
-        assert isinstance(kept, int)  # noqa: S101 - only general products have none
-        layout = self.epilogue.layout(kept)
-        layout.append(("table", most * self.panel.pointers * PTR.size_bytes))
-        layout.append(("coordinates", most * max(1, len(s.rows)) * I64.size_bytes))
-        self._divide_scratch(layout)
+    def layout(self) -> Layout:
+        """See `TileSums`."""
+        most = self.counts[0]
+        table_bytes = most * self.panel.pointers * PTR.size_bytes
+        return [("table", table_bytes), *self.epilogue.rows_layout(most)]
 
-    def _tile(self, rows: RowBlock, tile: RowTile) -> None:
+    def multiply(self, rows: RowBlock, tile: RowTile) -> None:
         """Find digits, starts and scales of the rows of a tile, and sum their products."""
-        s, b = self.schedule, self.b
-        table = self.scratch["table"]
-        atoms = dict.fromkeys(sizes.variables(s.reduced), 0)
-        offset = substitute(offset_of(s.strides[self.beside[0]], self._at), atoms)
+        c, s, b = self.context, self.context.schedule, self.context.b
+        table = c.scratch["table"]
+        atoms = dict.fromkeys(sizes.variables(s.access.reduced), 0)
+        (first,) = loads_of(s.factors.left)
+        offset = substitute(offset_of(s.strides[first.tensor], first.at), atoms)
         with b.for_(0, tile.count) as r:
-            at = self._row_of_tile(tile.first, r, rows.extents)
-            inner = rows.level.child(at)
-            if s.run is None:
+            inner = rows.level.child(self.epilogue.note_row(rows, tile.first, r))
+            if s.axes.run is None:
                 self.prefetch.ask_ahead(inner, rows.first_column)
             begin = b.lift(inner.dim(offset), I64)
             block = begin // self.panel.block
             line = r * self.panel.pointers
             for k, x in enumerate(self.beside):
                 number = begin if k < self.panel.digits else block
-                pointer = b.offset(self.places[x].pointer, number, memory_type(x.dtype))
+                pointer = b.offset(c.places[x].pointer, number, memory_type(x.dtype))
                 b.store(pointer, table, line + k)
-        operands = [table, b.constant(I64, self.blockwise.blocks), rows.panel, tile.line]
-        names = {count: self.panel.micro_name(count) for count in self.tile_rows}
+        operands = [table, b.constant(I64, self.blocks), rows.panel, tile.line]
+        names = {count: self.panel.micro_name(count) for count in self.counts}
         call_by_rows(b, tile.count, names, operands)
 
 

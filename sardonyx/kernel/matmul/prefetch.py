@@ -10,10 +10,10 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Dim
 from sardonyx.kernel.expressions.expression import Expression
 from sardonyx.kernel.language.builder import Register
-from sardonyx.kernel.language.compiled import Place
 from sardonyx.kernel.language.program import Operand
 from sardonyx.kernel.language.types import I64, memory_type
-from sardonyx.kernel.matmul.contraction_schedule import SHORTEST_AHEAD, ContractionSchedule
+from sardonyx.kernel.matmul.contraction_schedule import SHORTEST_AHEAD
+from sardonyx.kernel.matmul.kernel_context import KernelContext
 from sardonyx.kernel.matmul.prefetch_tiles import LEAST_SHARING
 from sardonyx.plan.axes import extent_of, offset_of
 from sardonyx.tensor.tensor import Tensor
@@ -26,23 +26,14 @@ class Prefetch:
     """Writes what a contraction's kernel prefetches.
 
     Args:
-        schedule: How the kernel goes over the contraction's axes.
-        outside: What no block changes.
-        places: Where buffers are.
+        context: Of the kernel.
         line_bytes: Bytes of a panel that a step of a micro-kernel reads.
         most_rows: Rows of the largest tile.
     """
 
-    def __init__(
-        self,
-        schedule: ContractionSchedule,
-        outside: Expression,
-        places: dict[Tensor, Place],
-        line_bytes: int,
-        most_rows: int,
-    ) -> None:
-        self.schedule, self.outside, self.places = schedule, outside, places
-        self.b, self._line_bytes, self._most_rows = outside.builder, line_bytes, most_rows
+    def __init__(self, context: KernelContext, line_bytes: int, most_rows: int) -> None:
+        self.schedule, self.outside, self.places = context.schedule, context.outside, context.places
+        self.b, self._line_bytes, self._most_rows = context.b, line_bytes, most_rows
         self._next: Register
         self._share: Operand
 
@@ -70,10 +61,10 @@ class Prefetch:
     def _awaited(self) -> list[tuple[Tensor, Dim]]:
         """Where the epilogue of a row reads, and writes, along the columns: tensor and offset."""
         s = self.schedule
-        column, rows = sizes.variable(s.column), set(map(sizes.variable, s.rows))
-        places = [(x.tensor, x.at) for x in loads_of(s.epilogue) if x is not s.token]
+        column, rows = sizes.variable(s.axes.column), set(map(sizes.variable, s.axes.rows))
+        places = [(x.tensor, x.at) for x in loads_of(s.epilogue.body) if x is not s.epilogue.token]
         found: dict[tuple[Tensor, Dim], None] = {}
-        for tensor, at in (*places, (s.group.root.buffer, s.store_at)):
+        for tensor, at in (*places, (s.group.root.buffer, s.epilogue.store_at)):
             offset = offset_of(s.strides[tensor], at)
             step = sizes.step_along(offset, column)
             own = rows & sizes.atoms_of(offset, "index") and not sizes.opaque_in(offset)
@@ -84,7 +75,7 @@ class Prefetch:
     def ask_ahead(self, row: Expression, first_column: Operand) -> None:
         """Let what the epilogue of a row needs come from memory while its products are summed."""
         s, b = self.schedule, self.b
-        depth = sizes.product(map(extent_of, s.reduced))
+        depth = sizes.product(map(extent_of, s.access.reduced))
         awaited = self._awaited()
         if not awaited or (isinstance(depth, int) and depth < SHORTEST_AHEAD):
             return
@@ -98,7 +89,7 @@ class Prefetch:
         self, places: list[tuple[Tensor, Dim]], row: Expression, first_column: Operand
     ) -> None:
         s, b = self.schedule, self.b
-        here = row.child({sizes.variable(s.column): first_column})
+        here = row.child({sizes.variable(s.axes.column): first_column})
         for tensor, offset in places:
             element = memory_type(tensor.dtype)
             start = b.lift(here.dim(offset), I64)

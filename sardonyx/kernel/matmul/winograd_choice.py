@@ -87,34 +87,35 @@ def fitting(s: ContractionSchedule, most_tiles: int, outputs: int = -1) -> Winog
     """
     if not most_tiles or not outputs:
         return _OFF
-    depth, column = s.depth_extent, extent_of(s.column)
-    if s.element != F32 or not s.direct or s.is_long:
+    depth, column = s.access.depth_extent, extent_of(s.axes.column)
+    if s.element != F32 or not s.access.direct or s.loops.is_long:
         return _NOT_WALKED
-    if not s.taps:
+    taps = s.access.taps
+    if not taps:
         return _NO_WINDOW
-    if len(s.taps) != 2:
-        return Reason("its windows have {} axes of taps, not 2", len(s.taps))
+    if len(taps) != 2:
+        return Reason("its windows have {} axes of taps, not 2", len(taps))
     if not isinstance(depth, int) or not isinstance(column, int):
         return _UNKNOWN
     if depth < _LEAST_CHANNELS:
         return Reason("{} channels, fewer than {}", depth, _LEAST_CHANNELS)
     column = -(-column // s.lanes) * s.lanes  # vectors, full or not
-    if any(extent_of(t) != TAPS for t in s.taps):
-        taps = " x ".join(str(extent_of(t)) for t in s.taps)
-        return Reason("{} taps, not {} x {}", taps, TAPS, TAPS)
+    if any(extent_of(t) != TAPS for t in taps):
+        extents = " x ".join(str(extent_of(t)) for t in taps)
+        return Reason("{} taps, not {} x {}", extents, TAPS, TAPS)
     image, apart = list[Dim](), list[int]()
-    for tap in s.taps:
-        steps = {v: _apart(s, tap, v) for v in s.rows if v not in image}
+    for tap in taps:
+        steps = {v: _apart(s, tap, v) for v in s.axes.rows if v not in image}
         along = [(v, step) for v, step in steps.items() if step]
         if not along:
             return _STEPS
         image.append(along[0][0])
         apart.append(along[0][1])
-    others = tuple(v for v in s.rows if v not in image)
+    others = tuple(v for v in s.axes.rows if v not in image)
     best, tiles, tried_cycles = math.inf, None, list[float]()
     for size, worth in _MORE_IS_WORTH.items():
         tried = WinogradTiles(
-            size, (image[0], image[1]), (s.taps[0], s.taps[1]), (apart[0], apart[1]), others, 0
+            size, (image[0], image[1]), (taps[0], taps[1]), (apart[0], apart[1]), others, 0
         )
         if size == outputs:
             return _with_sizes(s, tried, depth, most_tiles)
@@ -134,14 +135,14 @@ def _apart(s: ContractionSchedule, tap: Dim, row: Dim) -> int:
     on that sum of the two alone; else 0.
     """
     moved = sizes.variable(tap)
-    for index in s.walked.at:
+    for index in s.factors.body.at:
         along, across = (sizes.coefficient_of(index, sizes.variable(v)) for v in (tap, row))
         if moved in sizes.atoms_of(index, "index") and along is not None and across is not None:
             apart = _ratio(along[0], across[0])
             atoms = {sizes.variable(row): row + tap * -apart}
-            where = [substitute(s.left_offset, atoms)]
-            if s.window is not None:
-                where += dims_of(rewrite(s.window, atoms=atoms))
+            where = [substitute(s.access.offset, atoms)]
+            if s.factors.window is not None:
+                where += dims_of(rewrite(s.factors.window, atoms=atoms))
             return 0 if any(moved in sizes.atoms_of(d, "index") for d in where) else apart
     return 0
 

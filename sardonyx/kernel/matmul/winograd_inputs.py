@@ -17,10 +17,9 @@ from sardonyx.base import sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.base.substitution import substitute
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.compiled import Place
 from sardonyx.kernel.language.program import Operand, Program, SsaValue
 from sardonyx.kernel.language.types import F32, I64, PTR
-from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
+from sardonyx.kernel.matmul.kernel_context import KernelContext
 from sardonyx.kernel.matmul.left_rows import LeftRows
 from sardonyx.kernel.matmul.winograd import TAPS, build_input, cells_of, input_name, is_even
 from sardonyx.kernel.matmul.winograd_choice import WinogradTiles
@@ -39,24 +38,13 @@ class TileInputs(LeftRows):
     """Finds and transforms the inputs of tiles.
 
     Args:
-        schedule: How the kernel goes over the contraction's axes.
-        outside: What no block changes.
-        places: Where tensors lie.
-        scratch: Parts of the thread's memory by name: those of `layout`, `inputs` and `zero`.
+        context: Of the kernel. Parts of its scratch are those of `layout`, `inputs` and `zero`.
         form: How the contraction is a convolution of tiles.
         largest: The largest magnitudes of all filters, (batch..., tap..., depth).
     """
 
-    def __init__(
-        self,
-        schedule: ContractionSchedule,
-        outside: Expression,
-        places: dict[Tensor, Place],
-        scratch: dict[str, Operand],
-        form: WinogradTiles,
-        largest: Tensor,
-    ) -> None:
-        super().__init__(schedule, outside, places, scratch)
+    def __init__(self, context: KernelContext, form: WinogradTiles, largest: Tensor) -> None:
+        super().__init__(context)
         self.form, self.largest = form, largest
 
     def functions(self) -> tuple[Program, ...]:
@@ -76,10 +64,10 @@ class TileInputs(LeftRows):
         size = s.element.size_bytes
         return {
             "sources": f.places * f.tiles * PTR.size_bytes,
-            "coordinates": f.tiles * len(s.rows) * I64.size_bytes,
+            "coordinates": f.tiles * len(s.axes.rows) * I64.size_bytes,
             "even": f.tiles * I64.size_bytes,
             "unseen": I64.size_bytes,
-            "scales": (2 * int(s.depth_extent) + 1) * size,
+            "scales": (2 * int(s.access.depth_extent) + 1) * size,
             "cells": (cells_of(f.outputs) ** 2 + 1) * size,
         }
 
@@ -94,8 +82,8 @@ class TileInputs(LeftRows):
         s, f, b = self.schedule, self.form, self.b
         at = self._tile_at(first + t)
         level = level.child(at)  # what is computed in this loop is no other's
-        place = t * len(s.rows)
-        for k, variable in enumerate(s.rows):
+        place = t * len(s.axes.rows)
+        for k, variable in enumerate(s.axes.rows):
             value = at[sizes.variable(variable)]
             b.store(value, self.scratch["coordinates"], place + k)
         # Inputs are numbered by the sum of a row axis and its tap, which goes over the axis's end.
@@ -103,11 +91,11 @@ class TileInputs(LeftRows):
             extent_of(v) + (TAPS - 1) * apart for v, apart in zip(f.image, f.apart, strict=True)
         ]
         sums = [sizes.numbered_index(e, k, "w") for k, e in enumerate(extents)]
-        atoms: dict[Atom, Dim] = {sizes.variable(v): 0 for v in (*f.taps, s.depth)}
+        atoms: dict[Atom, Dim] = {sizes.variable(v): 0 for v in (*f.taps, s.access.depth)}
         atoms |= {sizes.variable(v): w for v, w in zip(f.image, sums, strict=True)}
-        offset = substitute(s.left_offset, atoms)
-        window = None if s.window is None else rewrite(s.window, atoms=atoms)
-        base = self.places[s.left_buffer].pointer
+        offset = substitute(s.access.offset, atoms)
+        window = None if s.factors.window is None else rewrite(s.factors.window, atoms=atoms)
+        base = self.places[s.factors.body.tensor].pointer
         y, x = (at[sizes.variable(v)] for v in f.image)
         ends = [b.lift(level.dim(e), I64) for e in extents]
         sources = self.sources(t)
@@ -186,7 +174,7 @@ class TileInputs(LeftRows):
     def _tile_at(self, number: Operand) -> dict[Atom, Operand]:
         """The row axes at a tile's first output."""
         f, b = self.form, self.b
-        extents = [b.lift(self.outside.dim(d), I64) for d in f.tile_axes()]
+        extents = [b.lift(self.context.outside.dim(d), I64) for d in f.tile_axes()]
         found = b.coordinates(number, extents)
         found[-2:] = [
             self._first_output(tile, apart) for tile, apart in zip(found[-2:], f.apart, strict=True)

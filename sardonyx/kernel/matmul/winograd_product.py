@@ -31,13 +31,18 @@ from fractions import Fraction
 from sardonyx.base import dtypes, integer, sizes
 from sardonyx.base.sizes import Atom, Dim
 from sardonyx.kernel.expressions.expression import Expression
-from sardonyx.kernel.language.compiled import PerBlock
+from sardonyx.kernel.language.compiled import Kernel
 from sardonyx.kernel.language.program import Operand, Program
 from sardonyx.kernel.language.types import I64, PTR
-from sardonyx.kernel.matmul.contraction import ContractionKernel
-from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule, Packing
+from sardonyx.kernel.matmul.contraction_epilogue import EpilogueWriter
+from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
+from sardonyx.kernel.matmul.contraction_sums import FloatMicro
+from sardonyx.kernel.matmul.factors import Packing
+from sardonyx.kernel.matmul.kernel_context import begin_kernel
 from sardonyx.kernel.matmul.micro import PART, build_micro, micro_name, tile_rows
-from sardonyx.kernel.matmul.tile import RowProducts, unflattened
+from sardonyx.kernel.matmul.panels import RightPanels
+from sardonyx.kernel.matmul.prefetch import Prefetch
+from sardonyx.kernel.matmul.tile import RowProducts, rows_of_next_tile, unflattened
 from sardonyx.kernel.matmul.winograd import TAPS, build_output, matrices, output_name
 from sardonyx.kernel.matmul.winograd_choice import MOST_KEPT_BYTES, WinogradTiles
 from sardonyx.kernel.matmul.winograd_inputs import TileInputs
@@ -48,7 +53,7 @@ from sardonyx.tensor.scalar import Scalar
 from sardonyx.tensor.tensor import buffer, indices, make_map, make_reduce, reduced_indices
 
 
-class WinogradKernel(ContractionKernel):
+class WinogradKernel:
     """Builds the kernel of one convolution.
 
     Args:
@@ -57,15 +62,32 @@ class WinogradKernel(ContractionKernel):
         name: Symbol name.
     """
 
-    left: TileInputs
-
     def __init__(self, schedule: ContractionSchedule, form: WinogradTiles, name: str) -> None:
-        super().__init__(schedule, name, packed=True)
-        self.form = form
+        self.schedule, self.form, self.name = schedule, form, name
+
+    def build(self) -> tuple[Kernel, list[Packing]]:
+        """The kernel, and how its filters are packed."""
+        s = self.schedule
+        s.balance()
+        self.tile_rows = tile_rows(self._tiles(), self.form.tiles) or (1,)
+        self.packs = self._packings()
+        c = begin_kernel(s, self.name, self.packs)
+        self.b, self.outside, self.places, self.scratch = c.b, c.outside, c.places, c.scratch
+        self.left = TileInputs(c, self.form, self.packs[2].packed)
+        self.epilogue, self.panels = EpilogueWriter(c), RightPanels(c)
+        self.prefetch = Prefetch(c, s.width * s.element.size_bytes, self.tile_rows[0])
+        self.micro = FloatMicro(c, self.prefetch, self.tile_rows)
+        self._write()
+        per_block = ("tiles", self.form.tiles), ("columns", s.width)
+        kernel = Kernel(
+            c.b.program, c.arguments, self._blocks(), self.cost_ns(), c.scratch.bytes,
+            self._functions(), per_block=per_block,
+        )  # fmt: skip
+        return kernel, self.packs
 
     def _functions(self) -> tuple[Program, ...]:
         s, outputs = self.schedule, self.form.outputs
-        found = super()._functions()
+        found = (*self.micro.functions(), *self.epilogue.functions())
         if outputs not in self.tile_rows:  # rows of tiles that are summed directly
             at_once = s.at_once(outputs)
             found += (build_micro(s.element, outputs, s.vectors, s.lanes, at_once=at_once),)
@@ -75,26 +97,22 @@ class WinogradKernel(ContractionKernel):
             build_output(s.element, outputs, s.vectors, s.lanes),
         )
 
-    def _tile_rows(self) -> tuple[int, ...]:
-        return tile_rows(self._tiles(), self.form.tiles)
-
     def _tiles(self) -> Dim:
         return sizes.product(self.form.tile_axes())
 
     def _blocks(self) -> Dim:
         s, f = self.schedule, self.form
-        lead = sizes.product(map(extent_of, s.lead()))
+        lead = sizes.product(map(extent_of, s.axes.lead()))
         chunks = integer.ceildiv(self._tiles(), f.tiles)
         return lead * chunks * s.panels()
-
-    def _per_block(self) -> PerBlock:
-        return ("tiles", self.form.tiles), ("columns", self.schedule.width)
 
     def cost_ns(self) -> Dim:
         """Estimated time of all blocks on one thread."""
         s, f = self.schedule, self.form
-        lead = sizes.product(map(extent_of, s.lead()))
-        each = f.places * int(s.depth_extent) * int(extent_of(s.column)) // (3 * s.lanes)
+        lead = sizes.product(map(extent_of, s.axes.lead()))
+        each = (
+            f.places * int(s.access.depth_extent) * int(extent_of(s.axes.column)) // (3 * s.lanes)
+        )
         return lead * self._tiles() * max(1, each)
 
     def _packings(self) -> list[Packing]:
@@ -104,54 +122,51 @@ class WinogradKernel(ContractionKernel):
         s, f = self.schedule, self.form
         lead = s.packed_axes()
         shape = (
-            *map(extent_of, lead), s.panels(), f.side, f.side, s.depth_extent, s.width,
+            *map(extent_of, lead), s.panels(), f.side, f.side, s.access.depth_extent, s.width,
         )  # fmt: skip
         own = indices(shape)
         n = len(lead)
         column = own[n] * s.width + own[-1]
-        atoms = {sizes.variable(s.column): column, sizes.variable(s.depth): own[-2]}
+        atoms = {sizes.variable(s.axes.column): column, sizes.variable(s.access.depth): own[-2]}
         for variable, at in zip(lead, own, strict=False):
             atoms[sizes.variable(variable)] = at
         total = None
         for i in range(TAPS):
             for j in range(TAPS):
                 taps = {sizes.variable(t): v for t, v in zip(f.taps, (i, j), strict=True)}
-                tap = scalar.cast(rewrite(s.right, atoms=atoms | taps), dtypes.DOUBLE)
+                tap = scalar.cast(rewrite(s.factors.right, atoms=atoms | taps), dtypes.DOUBLE)
                 factor = _factor(f.outputs, own[n + 1], i) * _factor(f.outputs, own[n + 2], j)
                 term = factor * tap
                 total = term if total is None else total + term
         assert total is not None  # noqa: S101 - there are taps
         value = scalar.cast(total, s.group.accumulator)
-        inside = scalar.size(column) < scalar.size(extent_of(s.column))
+        inside = scalar.size(column) < scalar.size(extent_of(s.axes.column))
         zero = scalar.constant(0, s.group.accumulator)
         contents = make_map(shape, scalar.select(inside, value, zero))
         packed = buffer(("packed", contents), shape, s.group.accumulator)
-        return [Packing(packed, contents), *super()._packings(), self._largest_weights()]
+        return [Packing(packed, contents), *s.packings(), self._largest_weights()]
 
     def _largest_weights(self) -> Packing:
         s, f = self.schedule, self.form
-        own, columns = [*s.packed_axes(), *f.taps, s.depth], (extent_of(s.column),)
+        own, columns = [*s.packed_axes(), *f.taps, s.access.depth], (extent_of(s.axes.column),)
         shape = tuple(map(extent_of, own))
         atoms = dict(zip(map(sizes.variable, own), indices(shape), strict=True))
-        atoms[sizes.variable(s.column)] = reduced_indices(columns)[0]
-        value = scalar.unary("abs", scalar.cast(rewrite(s.right, atoms=atoms), s.group.accumulator))
+        atoms[sizes.variable(s.axes.column)] = reduced_indices(columns)[0]
+        value = scalar.unary(
+            "abs", scalar.cast(rewrite(s.factors.right, atoms=atoms), s.group.accumulator)
+        )
         contents = make_reduce(shape, columns, "max", value, s.group.accumulator)
         return Packing(buffer(("largest", contents), shape, s.group.accumulator), contents)
-
-    def _left_rows(self) -> TileInputs:
-        return TileInputs(
-            self.schedule, self.outside, self.places, self.scratch, self.form, self.packs[2].packed
-        )
 
     # -- the kernel ---------------------------------------------------------------------------
 
     def _write(self) -> None:
         s, f, b = self.schedule, self.form, self.b
         dim = self.outside.dim
-        depth, panels = dim(s.depth_extent), dim(s.panels())
+        depth, panels = dim(s.access.depth_extent), dim(s.panels())
         self._lay_out()
         self.left.zero(depth)
-        axes = {v: dim(extent_of(v)) for v in s.lead()}
+        axes = {v: dim(extent_of(v)) for v in s.axes.lead()}
         tiles = dim(self._tiles())
         chunks = dim(integer.ceildiv(self._tiles(), f.tiles))
         with b.parallel() as block:
@@ -162,10 +177,10 @@ class WinogradKernel(ContractionKernel):
             else:
                 number, panel = b.parted(block, panels)
                 rest, chunk = b.parted(number, chunks)
-            level = self.outside.child(unflattened(b, rest, s.lead(), axes))
+            level = self.outside.child(unflattened(b, rest, s.axes.lead(), axes))
             first = chunk * f.tiles
             count = b.min(tiles - first, f.tiles)
-            with self._unless_kept(number):
+            with self.panels.unless_kept(number):
                 self.left.find_scales(level.child(), depth)
                 with b.for_(0, count) as t:
                     self.left.transform(level.child(), first, t, depth)
@@ -184,7 +199,7 @@ class WinogradKernel(ContractionKernel):
         what such a kernel reads.
         """
         s, f = self.schedule, self.form
-        size_bytes = f.places * int(s.depth_extent) * s.width * s.element.size_bytes
+        size_bytes = f.places * int(s.access.depth_extent) * s.width * s.element.size_bytes
         chunks, panels = integer.ceildiv(self._tiles(), f.tiles), s.panels()
         few = isinstance(chunks, int) and isinstance(panels, int) and chunks < panels
         return few and size_bytes <= MOST_KEPT_BYTES
@@ -195,7 +210,7 @@ class WinogradKernel(ContractionKernel):
         """
         s, f = self.schedule, self.form
         size = s.element.size_bytes
-        depth = int(s.depth_extent)
+        depth = int(s.access.depth_extent)
         layout: dict[str, Dim] = {
             "kept": I64.size_bytes,
             "inputs": f.places * f.tiles * depth * size,
@@ -206,7 +221,7 @@ class WinogradKernel(ContractionKernel):
             "table": self.tile_rows[0] * PTR.size_bytes,
             "zero": depth * size,
         }
-        self._divide_scratch(list(layout.items()))
+        self.scratch.divide(self.outside, list(layout.items()))
 
     def _multiply(self, level: Expression, panel: Operand, count: Operand, depth: Operand) -> None:
         """All products of the tiles with one panel."""
@@ -219,7 +234,7 @@ class WinogradKernel(ContractionKernel):
             self.prefetch.share_out(b.offset(weights, depth, line_bytes), count)
             row = b.variable(0, I64, name="row")
             with b.while_(lambda: row.get() < count):
-                rows = self._rows_of_tile(count - row.get())
+                rows = rows_of_next_tile(b, count - row.get(), self.tile_rows)
                 first = start + row.get()
                 with b.for_(0, rows) as r:
                     skip = (first + r) * depth
@@ -228,20 +243,20 @@ class WinogradKernel(ContractionKernel):
                     )
                 target = b.offset(self.scratch["products"], first, line_bytes)
                 table = self.scratch["table"]
-                self._call_micro(RowProducts(table, rows, 1, depth, weights, target))
+                self.micro.call(RowProducts(table, rows, 1, depth, weights, target))
                 row.set(row.get() + rows)
 
     def _filters(self, level: Expression, panel: Operand) -> Operand:
         """Where the transformed filters of a panel lie."""
         s, f, b = self.schedule, self.form, self.b
-        each = s.depth_extent * (f.places * s.width * s.element.size_bytes)
+        each = s.access.depth_extent * (f.places * s.width * s.element.size_bytes)
         step = b.lift(level.dim(each), I64)
-        number = self._panel_number(level, panel)
+        number = self.panels.number(level, panel)
         return b.offset(self.places[self.packs[0].packed].pointer, number * step)
 
     def _ends_in_planes(self) -> bool:
         """Whether the results of a tile's row lie side by side, as in planes, or phases between."""
-        return self.schedule.run is self.form.image[1] and self.form.apart[1] == 1
+        return self.schedule.axes.run is self.form.image[1] and self.form.apart[1] == 1
 
     def _most_together(self) -> int:
         """How many tiles side by side are finished together, at most: those of one vector."""
@@ -263,10 +278,10 @@ class WinogradKernel(ContractionKernel):
         """
         s, f, b = self.schedule, self.form, self.b
         panel, t, first_column = place
-        start = t * len(s.rows)
+        start = t * len(s.axes.rows)
         at: dict[Atom, Operand] = {
             sizes.variable(v): b.load(I64, self.scratch["coordinates"], start + k)
-            for k, v in enumerate(s.rows)
+            for k, v in enumerate(s.axes.rows)
         }
         y, x = (sizes.variable(v) for v in f.image)
         ends = [b.lift(level.dim(extent_of(v)), I64) for v in f.image]
@@ -289,8 +304,8 @@ class WinogradKernel(ContractionKernel):
             row = {**at, y: at[y] + i * f.apart[0]}
             first = i * pitch
             if self._ends_in_planes():
-                assert s.run is not None  # noqa: S101 - narrows the type for the checker
-                self.epilogue.write_run(level.child(row), s.run, columns, first, first_column)
+                assert s.axes.run is not None  # noqa: S101 - narrows the type for the checker
+                self.epilogue.write_run(level.child(row), s.axes.run, columns, first, first_column)
             else:
                 with b.for_(0, columns) as j:
                     here = {**row, x: at[x] + j * f.apart[1]}
@@ -302,7 +317,7 @@ class WinogradKernel(ContractionKernel):
         """Where a panel of the filters as they are lies."""
         s, b = self.schedule, self.b
         step = depth * (TAPS**2 * s.width * s.element.size_bytes)
-        start = self._panel_number(level, panel) * step
+        start = self.panels.number(level, panel) * step
         return b.offset(self.places[self.packs[1].packed].pointer, start)
 
     def _transform_products(

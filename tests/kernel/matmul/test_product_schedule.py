@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from sardonyx.kernel.loops.block_sizes import FEW_CORES
+from sardonyx.kernel.matmul.code_factors import CodeFactors
 from sardonyx.kernel.matmul.contraction_schedule import ContractionSchedule
-from sardonyx.kernel.matmul.integer_schedule import IntegerSchedule
+from sardonyx.kernel.matmul.factors import Factors
 from sardonyx.loader.load import load
 from sardonyx.ops.core.lower import lower
 from sardonyx.passes.pipeline import optimise
@@ -49,8 +50,8 @@ def test_runs_of_taps_and_channels_are_walked_whole(channels, window, kind, run)
         x.tensor for body in (group.left, group.right, group.epilogue) for x in loads_of(body)
     ]
     strides = {t: row_major(t.shape) for t in (*tensors, group.root.buffer)}
-    kind = ContractionSchedule if integer_factors(group) is None else IntegerSchedule
-    schedule = kind(group, strides, 16, FEW_CORES)
-    assert schedule.direct
-    assert extent_of(schedule.depth) == run
-    assert schedule.tap_count() == window
+    kind = Factors if integer_factors(group) is None else CodeFactors
+    access = ContractionSchedule(group, strides, 16, FEW_CORES, kind).access
+    assert access.direct
+    assert extent_of(access.depth) == run
+    assert access.tap_count() == window
