@@ -219,6 +219,7 @@ of bytes
         taken as a whole
           not windows of any sizes: its results are no whole vectors of 8 that lie side by side
           not maps of any sizes: its results are no whole vectors of 8 that lie side by side
+          not rows of any sizes: 8 elements are reduced, no more than 32 vectors of 8
           taken kernel of its own, 54 ns
             not loops of thread blocks: the target has no thread blocks
             taken loops of vectors, 54 ns"""),
