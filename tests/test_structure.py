@@ -15,7 +15,7 @@ import pytest
 from sardonyx.api.session import InferenceSession
 from sardonyx.cpu.executable import CpuParts
 from sardonyx.cuda.run.executable import CudaParts
-from sardonyx.store.cache import ABOVE
+from sardonyx.store.cache import ABOVE, KERNEL_FOLDERS
 from tests.support import limits
 
 PACKAGE = Path(__file__).resolve().parents[1] / "sardonyx"
@@ -112,6 +112,26 @@ def test_kernels_know_no_passes() -> None:
 def test_what_decides_on_code_is_in_its_digest() -> None:
     """The rest is what the engine must not import."""
     assert {folder for folder, rank in RANK.items() if rank > RANK["compiler"]} == ABOVE
+
+
+#: What folders that decide on kernels import of others, with the reason why it decides on none.
+_DECIDES_NOTHING = {
+    "sardonyx.workers.child": "compiles a text, as any process does",
+    "sardonyx.store.cache": "keeps what was made",
+    "sardonyx.store.machine_code": "keeps what was made",
+    "sardonyx.store.kernel_archive": "keeps what was made",
+    "sardonyx.runtime.arena": "addresses of arrays",
+}
+
+
+@pytest.mark.parametrize("own", KERNEL_FOLDERS)
+def test_what_decides_on_kernels_is_in_their_digest(own: str) -> None:
+    """Kernel archives and the disk cache find kernels by it."""
+    for path in sorted((PACKAGE / own).rglob("*.py")):
+        for module, _ in _imports(path):
+            folder = _folder(module)
+            known = folder is None or folder in KERNEL_FOLDERS or module in _DECIDES_NOTHING
+            assert known, f"{path} imports {module}"
 
 
 def test_length_of_files() -> None:

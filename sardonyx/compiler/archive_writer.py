@@ -108,6 +108,7 @@ class ArchiveWriter:
                 self._found |= {(p, machine_code.KIND): d for p, d in units.finished().items()}
                 store.write()
                 layers.write()
+                self._collect_layers()
                 return ArchivedGraph(name, store.found, store.made)
         finally:
             remembering.forget()
@@ -124,10 +125,6 @@ class ArchiveWriter:
         found = self._found | self._run_time()
         for key in self._keys(kernel_store.KIND):
             found[key, kernel_store.KIND] = self._cache.read(key, kernel_store.KIND) or b""
-        for key in self._keys(layer_store.KIND):
-            part = self._cache.read(key, layer_store.KIND) or b""
-            for name, line in layer_store.lines_of(part).items():
-                found[name.decode(), layer_store.KIND] = line
         path = folder / kernel_archive.file_name(self.target)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -137,6 +134,13 @@ class ArchiveWriter:
                 message("archive", f"{path} cannot be written: {error}")
             ) from None
         return path
+
+    def _collect_layers(self) -> None:
+        """Take the layers that the cache has: it drops the oldest, an archive none."""
+        for key in self._keys(layer_store.KIND):
+            part = self._cache.read(key, layer_store.KIND) or b""
+            for name, line in layer_store.lines_of(part).items():
+                self._found[name.decode(), layer_store.KIND] = line
 
     def _keys(self, kind: str) -> Iterable[str]:
         folder = Path(self._folder.name) / kind

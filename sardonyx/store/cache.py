@@ -395,19 +395,28 @@ def source_digest(
             what = "%s has changed since it was imported: what is compiled is not kept for others"
             _log.warning(what, changed[0])
             return digest(folder, imported_ns, os.getpid())
-    signature = digest(folder, *(f"{p} {size} {time_ns}" for p, size, time_ns, _ in found))
+    # "files": the digest of contents is one of digests of files.
+    signature = digest("files", folder, *(f"{p} {size} {at_ns}" for p, size, at_ns, _ in found))
     known = cache.read(signature, "engine")
     if known is not None:
         return known.decode()
     start = len(os.path.join(folder, ""))
-    content = digest(*(x for path, *_ in found for x in (path[start:], _contents(path))))
+    content = digest(*(x for path, *state in found for x in (path[start:], _file(path, *state))))
     cache.put(signature, "engine", content.encode())
     return content
 
 
-def _contents(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:
-        return file.read()
+@lru_cache(maxsize=1 << 12)
+def _file(path: str, size: int, *_times_ns: int) -> bytes:
+    """Digest of a file of a size: several parts of the package have it, and it is read once."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        data = os.read(descriptor, size)
+        while len(data) < size and (more := os.read(descriptor, size - len(data))):
+            data += more
+    finally:
+        os.close(descriptor)
+    return blake2b(data, digest_size=20).digest()
 
 
 def _llvmlite_version() -> str:

@@ -122,7 +122,8 @@ def file_name(target: Target) -> str:
 def _folders() -> Iterator[Path]:
     """Where archives may be, the first one first.
 
-    The package that brings them has no code: importing it would take longer than looking.
+    The package that brings them has no code: importing it would take longer than looking. The
+    folder that a program happens to run in is none of them.
     """
     named = knobs.get("SARDONYX_KERNELS")
     if named == "off":
@@ -131,7 +132,7 @@ def _folders() -> Iterator[Path]:
         yield Path(named)
         return
     yield Path(__file__).parents[2] / _CHECKOUT / _PACKAGE
-    for folder in sys.path:
+    for folder in filter(os.path.isabs, sys.path):
         yield Path(folder) / _PACKAGE
 
 

@@ -1,6 +1,7 @@
 """Kernels compiled ahead are found by what they compute; see `store.kernel_archive`."""
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,17 +11,19 @@ from sardonyx.cli.main import main
 from sardonyx.compiler.archive_writer import write_archive
 from sardonyx.compiler.drive import create_engine
 from sardonyx.compiler.options import EngineOptions
-from sardonyx.compiler.targets import target_of
+from sardonyx.compiler.targets import PROCESSORS, target_of
 from sardonyx.llvm import compile
 from sardonyx.native import functions
 from sardonyx.selection.selector import KernelSelector
 from sardonyx.store import cache as cache_module
-from sardonyx.store import kernel_archive
+from sardonyx.store import kernel_archive, layer_store
 from sardonyx.store.kernel_archive import KernelArchive
+from sardonyx.store.layer_store import LayerStore
 from sardonyx.targets.target import host_target
 from tests.support.session import model_of
 from tests.support.tolerances import assert_near
 
+ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
 #: Name -> text of a graph, shapes of its weights, of its feed.
 MODELS = {
@@ -209,3 +212,36 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     given = ["archive", str(tmp_path / "model.onnx"), "--output", str(tmp_path / "file" / "in")]
     assert main(given) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_package_is_found_where_modules_are(archive, tmp_path, monkeypatch):
+    """Also when no folder is named, and no checkout has any."""
+    path = archive("norm")
+    package = tmp_path / "site" / "sardonyx_kernels"
+    package.mkdir(parents=True)
+    moved = path.rename(package / path.name)
+    monkeypatch.delenv("SARDONYX_KERNELS")
+    monkeypatch.setattr(kernel_archive, "_CHECKOUT", "no folder of this name")
+    monkeypatch.chdir(tmp_path / "site")
+    monkeypatch.syspath_prepend("")
+    assert kernel_archive.archive_for(host_target()) is None
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert kernel_archive.archive_for(host_target()).path == moved
+
+
+def test_archives_of_the_checkout_are_whole_and_for_targets_that_exist():
+    """They may be for older source: `sardonyx doctor` says so."""
+    names = {kernel_archive.file_name(target_of(name)) for name in PROCESSORS}
+    for path in sorted((ROOT / "kernels" / "sardonyx_kernels").glob("*.kernels")):
+        assert path.name in names
+        assert KernelArchive(path).count > 1000
+
+
+def test_an_archive_has_all_layers_though_a_cache_drops_some(archive, monkeypatch):
+    with monkeypatch.context() as dropping:  # each graph's layers take the place of all others
+        dropping.setattr(layer_store, "_part_of", lambda _: b"0")
+        dropping.setattr(LayerStore, "_read", lambda *_: {})
+        archive(*MODELS)
+    monkeypatch.setattr(KernelSelector, "form", None)
+    for name in MODELS:
+        run(made(name), feed(name))
