@@ -38,7 +38,6 @@ EXCEPTIONS = {
     "kernel/language/check_threads.py": _OPERATION,
     "compiler/stages.py": _STAGE,
     "compiler/targets.py": _STAGE,
-    "compiler/text_groups.py": "a word that is printed for blocks of a device",
     "profiling/chrome.py": _INTERFACE,
     "api/compatibility.py": _INTERFACE,
     "api/config_keys.py": _INTERFACE,
