@@ -21,6 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from sardonyx.base import knobs
+from sardonyx.base.errors import NoSuchFile, SardonyxError
+from sardonyx.base.files import open_file
 from sardonyx.base.hashing import blake2b
 from sardonyx.base.log import get_logger
 from sardonyx.store import checksums
@@ -48,13 +50,13 @@ class KernelArchive:
         is_current: Whether it was written for the source that runs.
 
     Raises:
-        OSError: It cannot be read.
+        SardonyxError, OSError: There is none, or it cannot be read.
         ValueError: It is no archive, or is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size < _HEADER.size:
                 raise ValueError("it is too short")
@@ -102,15 +104,12 @@ def write_archive(path: Path, found: Mapping[tuple[str, str], bytes]) -> None:
         checksum = checksums.small(payload, f"{kind}/{key}")
         rows.append(_ROW.pack(_name_of(key, kind), start, len(payload), checksum))
         start += len(payload)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(_HEADER.pack(_MAGIC, len(found), start, kernel_digest().encode()))
-            file.writelines(rows)
-            file.writelines(found[entry] for entry in order)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    from sardonyx.loader.external_writer import replacing  # no session writes one
+
+    with replacing(os.fspath(path)) as file:
+        file.write(_HEADER.pack(_MAGIC, len(found), start, kernel_digest().encode()))
+        file.writelines(rows)
+        file.writelines(found[entry] for entry in order)
 
 
 def file_name(target: Target) -> str:
@@ -140,9 +139,9 @@ def _folders() -> Iterator[Path]:
 def _opened(path: Path) -> KernelArchive | None:
     try:
         return KernelArchive(path)
-    except FileNotFoundError:
+    except NoSuchFile:
         return None
-    except (OSError, ValueError) as error:
+    except (SardonyxError, OSError, ValueError) as error:
         _log.warning("%s is not used: %s", path, error)
         return None
 

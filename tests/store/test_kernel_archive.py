@@ -1,6 +1,7 @@
 """Kernels compiled ahead are found by what they compute; see `store.kernel_archive`."""
 
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +205,15 @@ def test_the_command_writes_one_and_the_doctor_sees_it(archive, tmp_path, monkey
     assert compiled == 0
     assert main(["doctor", "--quick"]) == 0
     assert f"{path.name}, {KernelArchive(path).count} entries" in capsys.readouterr().out
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(archive, caplog):
+    path = archive("norm")
+    path.unlink()
+    os.mkfifo(path)
+    with caplog.at_level(logging.WARNING, "sardonyx"):
+        assert kernel_archive.archive_for(host_target()) is None
+    assert any("is not used" in r.getMessage() for r in caplog.records)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, capsys):
