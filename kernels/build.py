@@ -16,6 +16,8 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SHARED = _ROOT.parent / "shared"
+# Archives are for the source of this checkout, not for what may be installed: it is found first, so
+# these imports are behind.
 sys.path.insert(0, str(_ROOT))
 
 from sardonyx.base.errors import SardonyxError  # noqa: E402

@@ -92,7 +92,6 @@ class ArchiveWriter:
             with Units(self.target, self._cache) as units:
                 units.archive = None  # what another one has is made, too
                 store = KernelStore(self._cache, units, (self.target.key, True, False))
-                store.archive = None
                 layers = LayerStore(store)
 
                 def take(kernel: Kernel) -> None:
